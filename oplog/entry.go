@@ -1,0 +1,228 @@
+package oplog
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"tallystick/hlc"
+)
+
+// Limits of the envelope. They are frozen for the life of the protocol (L6).
+const (
+	EnvelopeVersion = 0
+	MaxPayload      = 1 << 20 // bytes; larger things are blobs
+	MaxKind         = 32      // bytes
+	MaxAuthor       = 256     // bytes
+	MaxOpID         = 256     // bytes
+	SaltSize        = 16
+	// MaxEntry is the hard ceiling of an encoded entry in bytes.
+	MaxEntry = MaxPayload + 1024
+)
+
+// Header is what the chain covers of an entry. Its exact bytes are kept and
+// relayed; Hash is SHA-256 over them (L3).
+type Header struct {
+	Origin      OriginID
+	Seq         uint64 // 1, 2, 3... along each branch (L2)
+	Time        hlc.Timestamp
+	Prev        Hash   // hash of the entry before; zero at seq 1
+	Kind        string // what the payload is, e.g. "event"; at most MaxKind bytes
+	Author      string // identity the op was written under; empty for the replica's own acts
+	PayloadLen  uint32
+	PayloadHash Hash // SHA-256 over salt and payload
+}
+
+// Entry is an op as stored: stamped, chained and with its payload, unless
+// that is erased or owed.
+type Entry struct {
+	Header
+	Hash      Hash
+	RawHeader []byte // exact bytes the hash covers
+	Salt      []byte // SaltSize bytes, nil when the payload is absent
+	Payload   []byte // nil when erased or owed
+
+	// Read from the payload's fixed opening; zero when the payload is absent.
+	Version uint64 // payload version
+	OpID    string // client op id, or empty
+	Body    []byte // msgpack of the domain
+}
+
+// Ref is the entry's place in the total order.
+func (e *Entry) Ref() Ref { return MakeRef(e.Time, e.Origin, e.Seq, e.Hash) }
+
+// Present reports whether the payload is here.
+func (e *Entry) Present() bool { return e.Payload != nil }
+
+// Size is the encoded size in bytes, give or take the length prefixes.
+func (e *Entry) Size() int { return len(e.RawHeader) + len(e.Salt) + len(e.Payload) + 12 }
+
+// EncodePayload puts a body of a domain behind the opening that every
+// payload has: [payload version, client op id, body].
+func EncodePayload(version uint64, opID string, body []byte) []byte {
+	dst := make([]byte, 0, len(body)+len(opID)+8)
+	dst = appendArrayLen(dst, 3)
+	dst = appendUint(dst, version)
+	dst = appendStr(dst, opID)
+	return append(dst, body...)
+}
+
+// parsePayload reads the opening. The body is what is left, uninterpreted.
+func (e *Entry) parsePayload() error {
+	r := reader{b: e.Payload}
+	r.array(3)
+	version := r.uint()
+	opID := r.str(MaxOpID)
+	if r.err != nil {
+		return r.err
+	}
+	e.Version, e.OpID, e.Body = version, string(opID), e.Payload[r.pos:]
+	if len(e.Body) == 0 {
+		return fmt.Errorf("%w: payload without body", ErrMalformed)
+	}
+	return nil
+}
+
+func payloadHash(salt, payload []byte) (h Hash) {
+	var buf [512]byte
+	if len(salt)+len(payload) <= len(buf) {
+		n := copy(buf[:], salt)
+		n += copy(buf[n:], payload)
+		return sha256.Sum256(buf[:n])
+	}
+	d := sha256.New()
+	d.Write(salt)
+	d.Write(payload)
+	d.Sum(h[:0])
+	return h
+}
+
+// appendHeader writes the header: a msgpack array of nine. The timestamp is
+// always the 9-byte form so that its place is fixed.
+func appendHeader(dst []byte, h *Header) []byte {
+	dst = appendArrayLen(dst, 9)
+	dst = appendUint(dst, EnvelopeVersion)
+	dst = appendBin(dst, h.Origin[:])
+	dst = appendUint(dst, h.Seq)
+	dst = binary.BigEndian.AppendUint64(append(dst, 0xcf), uint64(h.Time))
+	dst = appendBin(dst, h.Prev[:])
+	dst = appendStr(dst, h.Kind)
+	dst = appendStr(dst, h.Author)
+	dst = appendUint(dst, uint64(h.PayloadLen))
+	return appendBin(dst, h.PayloadHash[:])
+}
+
+// Append encodes the entry: [header, salt, payload], the last two nil when
+// the payload is absent.
+func (e *Entry) Append(dst []byte) []byte {
+	dst = appendArrayLen(dst, 3)
+	dst = appendBin(dst, e.RawHeader)
+	if e.Payload == nil {
+		return appendNil(appendNil(dst))
+	}
+	dst = appendBin(dst, e.Salt)
+	return appendBin(dst, e.Payload)
+}
+
+// seal fills the hashes and the raw header of an entry whose other fields
+// are set.
+func (e *Entry) seal() {
+	e.PayloadLen = uint32(len(e.Payload))
+	e.PayloadHash = payloadHash(e.Salt, e.Payload)
+	e.RawHeader = appendHeader(make([]byte, 0, 160+len(e.Author)), &e.Header)
+	e.Hash = sha256.Sum256(e.RawHeader)
+}
+
+// ErrVersion is returned for an envelope of a version this program does not
+// know. The envelope is frozen, so this is damage or another protocol.
+var ErrVersion = errors.New("oplog: unknown envelope version")
+
+const maxHeader = 9*9 + 16 + 32 + 32 + MaxKind + MaxAuthor + 16
+
+// ParseEntry reads one entry from the start of b and returns what is left.
+// The entry's slices alias b. It checks form and limits, and that a present
+// payload fits the header; it does not check the payload's own opening, which
+// is a matter for quarantine (L6), nor the chain.
+func ParseEntry(b []byte) (e Entry, rest []byte, err error) {
+	r := reader{b: b}
+	r.array(3)
+	raw := r.bin(maxHeader)
+	if r.err != nil {
+		return Entry{}, nil, r.err
+	}
+	if e.Header, err = parseHeader(raw); err != nil {
+		return Entry{}, nil, err
+	}
+	e.RawHeader = raw
+	e.Hash = sha256.Sum256(raw)
+	if r.nil() {
+		if !r.nil() {
+			r.fail("payload without salt")
+		}
+	} else {
+		e.Salt = r.binN(SaltSize)
+		e.Payload = r.bin(MaxPayload)
+	}
+	if r.err != nil {
+		return Entry{}, nil, r.err
+	}
+	if e.Payload != nil {
+		if len(e.Payload) != int(e.PayloadLen) || payloadHash(e.Salt, e.Payload) != e.PayloadHash {
+			return Entry{}, nil, fmt.Errorf("%w: payload does not fit its header", ErrMalformed)
+		}
+	}
+	return e, b[r.pos:], nil
+}
+
+func parseHeader(raw []byte) (h Header, err error) {
+	r := reader{b: raw}
+	r.array(9)
+	if v := r.uint(); r.err == nil && v != EnvelopeVersion {
+		return h, fmt.Errorf("%w: %d", ErrVersion, v)
+	}
+	copy(h.Origin[:], r.binN(len(h.Origin)))
+	h.Seq = r.uint()
+	if c := r.byte(); r.err == nil && c != 0xcf {
+		r.fail("timestamp not in its fixed form")
+	}
+	h.Time = hlc.Timestamp(r.uintN(8))
+	copy(h.Prev[:], r.binN(len(h.Prev)))
+	h.Kind = string(r.str(MaxKind))
+	h.Author = string(r.str(MaxAuthor))
+	n := r.uint()
+	if r.err == nil && n > MaxPayload {
+		r.fail("payload length over the limit")
+	}
+	h.PayloadLen = uint32(n)
+	copy(h.PayloadHash[:], r.binN(len(h.PayloadHash)))
+	r.end()
+	if r.err != nil {
+		return Header{}, r.err
+	}
+	switch {
+	case h.Seq == 0:
+		err = fmt.Errorf("%w: seq 0", ErrMalformed)
+	case h.Time == 0:
+		err = fmt.Errorf("%w: no timestamp", ErrMalformed)
+	case h.Kind == "":
+		err = fmt.Errorf("%w: no kind", ErrMalformed)
+	case (h.Seq == 1) != h.Prev.IsZero():
+		err = fmt.Errorf("%w: previous hash at seq %d", ErrMalformed, h.Seq)
+	}
+	return h, err
+}
+
+// Clone copies everything the entry's slices alias.
+func (e *Entry) Clone() Entry {
+	c := *e
+	c.RawHeader = bytes.Clone(e.RawHeader)
+	c.Salt = bytes.Clone(e.Salt)
+	c.Payload = bytes.Clone(e.Payload)
+	c.Body = nil
+	if e.Body != nil {
+		c.Body = c.Payload[len(c.Payload)-len(e.Body):]
+	}
+	return c
+}
