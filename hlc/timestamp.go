@@ -1,6 +1,7 @@
 package hlc
 
 import (
+	"bytes"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -12,6 +13,13 @@ import (
 // unix milliseconds. The text form allows 13 decimal digits, which is less,
 // so the text form is the limit that binds (the year 2286).
 const MaxMillis = 9_999_999_999_999
+
+// Max is the highest timestamp that has a text form. Clocks issue none above
+// it and codecs refuse what lies above it.
+const Max Timestamp = MaxMillis<<16 | 0xffff
+
+// textLen is the length of a Stamp's text form.
+const textLen = 13 + 1 + 4 + 1 + 12
 
 // ErrFormat is returned by ParseStamp for text that is not a stamp.
 var ErrFormat = errors.New("hlc: malformed timestamp text")
@@ -57,13 +65,12 @@ func (t Timestamp) Compare(u Timestamp) int {
 }
 
 // Next is the smallest timestamp above t; a full counter borrows the next
-// millisecond (C1).
+// millisecond (C1). Above Max there is no next to use.
 func (t Timestamp) Next() Timestamp { return t + 1 }
 
-// Sub is the difference of the wall parts, t minus u.
-func (t Timestamp) Sub(u Timestamp) time.Duration {
-	return time.Duration(t.Millis()-u.Millis()) * time.Millisecond
-}
+// Sub is the difference of the wall parts, t minus u, or the nearest duration
+// there is (about 292 years).
+func (t Timestamp) Sub(u Timestamp) time.Duration { return millis(t.Millis() - u.Millis()) }
 
 // Stamp is a timestamp with the short id of the origin that issued it, which
 // is what people and clients see.
@@ -73,9 +80,23 @@ type Stamp struct {
 }
 
 // String is `<13 digit ms>-<4 hex>-<12 hex of the origin>`. It sorts as bytes
-// in the order of Compare.
+// in the order of Compare, for timestamps up to Max.
 func (s Stamp) String() string {
-	return fmt.Sprintf("%013d-%04x-%s", s.Timestamp.Millis(), s.Timestamp.Counter(), hex.EncodeToString(s.Origin[:]))
+	var buf [textLen + 2]byte // a timestamp above Max has 15 digits
+	return string(s.appendTo(buf[:0]))
+}
+
+func (s Stamp) appendTo(dst []byte) []byte {
+	ms := s.Timestamp.Millis()
+	for limit := int64(1e12); limit > 1 && ms < limit; limit /= 10 {
+		dst = append(dst, '0')
+	}
+	dst = strconv.AppendInt(dst, ms, 10)
+	n := s.Timestamp.Counter()
+	dst = append(dst, '-')
+	dst = hex.AppendEncode(dst, []byte{byte(n >> 8), byte(n)})
+	dst = append(dst, '-')
+	return hex.AppendEncode(dst, s.Origin[:])
 }
 
 // IsZero reports whether the stamp carries no reading.
@@ -86,15 +107,7 @@ func (s Stamp) Compare(u Stamp) int {
 	if c := s.Timestamp.Compare(u.Timestamp); c != 0 {
 		return c
 	}
-	for i := range s.Origin {
-		if s.Origin[i] != u.Origin[i] {
-			if s.Origin[i] < u.Origin[i] {
-				return -1
-			}
-			return 1
-		}
-	}
-	return 0
+	return bytes.Compare(s.Origin[:], u.Origin[:])
 }
 
 // MarshalText is String; an empty text for the zero stamp.
@@ -120,33 +133,52 @@ func (s *Stamp) UnmarshalText(text []byte) error {
 }
 
 // ParseStamp reads the text form, which is strict: 13 decimal digits, 4 and
-// 12 lower-case hex digits. Anything else is ErrFormat.
+// 12 lower-case hex digits. Anything else is ErrFormat. Formatting the result
+// gives the text back.
 func ParseStamp(text string) (Stamp, error) {
-	var s Stamp
-	if len(text) != 13+1+4+1+12 || text[13] != '-' || text[18] != '-' {
-		return s, fmt.Errorf("%w: %q", ErrFormat, text)
+	if len(text) != textLen || text[13] != '-' || text[18] != '-' {
+		return Stamp{}, formatError(text)
 	}
-	for _, c := range []byte(text[:13]) {
+	var ms, counter int64
+	for i := range 13 {
+		c := text[i]
 		if c < '0' || c > '9' {
-			return s, fmt.Errorf("%w: %q", ErrFormat, text)
+			return Stamp{}, formatError(text)
 		}
+		ms = ms*10 + int64(c-'0')
 	}
-	for _, c := range []byte(text[14:18] + text[19:]) {
-		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			return s, fmt.Errorf("%w: %q", ErrFormat, text)
+	for i := 14; i < 18; i++ {
+		n := hexDigit(text[i])
+		if n < 0 {
+			return Stamp{}, formatError(text)
 		}
+		counter = counter<<4 | n
 	}
-	ms, err := strconv.ParseInt(text[:13], 10, 64)
-	if err != nil {
-		return s, fmt.Errorf("%w: %q", ErrFormat, text)
+	s := Stamp{Timestamp: New(ms, uint16(counter))}
+	for i := range s.Origin {
+		hi, lo := hexDigit(text[19+2*i]), hexDigit(text[20+2*i])
+		if hi < 0 || lo < 0 {
+			return Stamp{}, formatError(text)
+		}
+		s.Origin[i] = byte(hi<<4 | lo)
 	}
-	counter, err := strconv.ParseUint(text[14:18], 16, 16)
-	if err != nil {
-		return s, fmt.Errorf("%w: %q", ErrFormat, text)
-	}
-	if _, err := hex.Decode(s.Origin[:], []byte(text[19:])); err != nil {
-		return Stamp{}, fmt.Errorf("%w: %q", ErrFormat, text)
-	}
-	s.Timestamp = New(ms, uint16(counter))
 	return s, nil
+}
+
+func hexDigit(c byte) int64 {
+	switch {
+	case c >= '0' && c <= '9':
+		return int64(c - '0')
+	case c >= 'a' && c <= 'f':
+		return int64(c-'a') + 10
+	}
+	return -1
+}
+
+// formatError quotes the text, which may come from anybody, up to a limit.
+func formatError(text string) error {
+	if len(text) > 2*textLen {
+		return fmt.Errorf("%w: %d bytes beginning %q", ErrFormat, len(text), text[:textLen])
+	}
+	return fmt.Errorf("%w: %q", ErrFormat, text)
 }
