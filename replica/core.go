@@ -1,0 +1,209 @@
+package replica
+
+// The sync core: every decision of replication, and no IO.
+//
+// A Core has no goroutine, no lock, reads no clock and draws no random
+// number. Whoever drives it (node.go over TLS, internal/sim over virtual
+// time) calls one method at a time, from one goroutine or under one lock, and
+// carries out the Output it returns:
+//
+//	core := NewCore(CoreConfig{...})          // origins and heads as the log holds them
+//	out := core.PeerUp(now, session, key, dialed) // a TLS stream stands; sends Hello
+//	out  = core.Step(now, session, message)   // a frame arrived (ReadFrame)
+//	out  = core.Heard(now, session)           // part of a long frame arrived
+//	out  = core.PeerDown(now, session)        // the stream is gone; idempotent
+//	out  = core.LocalCommit(now, head)        // own entries are durable (Log.Changed, Log.Self)
+//	out  = core.AskFloor(now, above)          // somebody here has a provisional claim
+//	out  = core.Tick(now)                     // at the latest at core.Wake()
+//
+// and hands back what became of each effect, once for each:
+//
+//	for _, e := range out.Send        -> AppendFrame to that session, in order; a session
+//	                                     that is gone or whose queue is full is dropped (PeerDown)
+//	for _, e := range out.Reads       -> r, err := log.ReadRange(e.Origin, e.After, e.MaxBytes)
+//	                                     core.RangeRead(now, e, r, err)
+//	for _, e := range out.Ingests     -> res, err := log.Ingest(ctx, e.Range)
+//	                                     core.Ingested(now, e, res, err)
+//	for _, e := range out.Heads       -> changed, err := log.PutHead(ctx, e.Head)
+//	                                     core.HeadStored(now, e, changed, err)
+//	for _, e := range out.Floors      -> head, err := log.RaiseFloor(ctx, e.Above)
+//	                                     core.FloorRaised(now, e, head, err)
+//	for _, e := range out.Disconnects -> flush what was sent to it, close, core.PeerDown
+//	for _, e := range out.Events      -> log or act; nothing is handed back
+//
+// Effects may take their time and may overlap, with one rule: Ingests of one
+// origin are carried out in the order given. A Core keeps at most the credit
+// window of bytes in Ingests per session, and one Read per subscription.
+//
+// Frames that do not parse never reach the core: the driver closes the
+// connection and calls PeerDown (L5).
+//
+// What a Core guarantees, given a log that keeps L1:
+//   - nothing is offered or sent that is not durable here (L1): it learns of
+//     entries only by LocalCommit, Ingested and RangeRead;
+//   - each foreign origin is wanted from one session at a time;
+//   - a range that does not verify costs that origin at that peer a back-off,
+//     and nothing else (L5);
+//   - a peer with another branch of an origin (fork) is reported, backed off
+//     and never disconnected for it.
+
+import (
+	"time"
+
+	"tallystick/hlc"
+	"tallystick/oplog"
+)
+
+// SessionID names one connection to one peer. The driver draws it; it is
+// never used twice in the life of a Core and never 0.
+type SessionID uint64
+
+// Now is one reading of the driver's clocks.
+type Now struct {
+	Mono time.Duration // monotonic, since anything; timeouts go by it
+	Wall int64         // unix milliseconds; offsets and floors go by it
+}
+
+// CoreConfig is what a Core starts from. Zero limits mean defaults.
+type CoreConfig struct {
+	Mesh  MeshID
+	Key   oplog.DeviceKey // this device
+	Label string
+	Self  oplog.OriginID // the incarnation this replica writes in; zero if not born yet
+	// Origins are all origins the log holds, own ones included, with tips and
+	// heads: Log.Origins().
+	Origins []oplog.Origin
+
+	GossipEpoch uint64   // told in Hello; SetGossip changes it
+	GossipKey   []byte   //
+	Addrs       []string // told in Hello
+
+	Window       int           // bytes of ranges in flight per session; 4 MiB
+	MaxRange     int           // bytes asked of one ReadRange; 512 KiB
+	StallTimeout time.Duration // a subscription without progress is moved; 10 s
+	SwitchGrace  time.Duration // a peer that has less than another is given so long; 2 s
+	FlushEvery   time.Duration // changed tips are told at most so often; 50 ms
+	PingAfter    time.Duration // silence before a ping; 15 s
+	DeadAfter    time.Duration // silence before the session is given up; 45 s
+	BackoffMin   time.Duration // first back-off of an origin at a peer; 1 s
+	BackoffMax   time.Duration // last one; 5 min
+	Bound        time.Duration // clock bound (C3); hlc.DefaultBound
+}
+
+// Output is what the driver must do, in the order of the fields.
+type Output struct {
+	Send        []Envelope
+	Reads       []ReadRange
+	Ingests     []Ingest
+	Heads       []PutHead
+	Floors      []RaiseFloor
+	Disconnects []Disconnect
+	Events      []Event
+}
+
+// Envelope is a message for a session. The message must not be changed.
+type Envelope struct {
+	To  SessionID
+	Msg Message
+}
+
+// ReadRange asks the log for entries to send.
+type ReadRange struct {
+	Session  SessionID
+	Sub      uint64
+	Origin   oplog.OriginID
+	After    uint64
+	MaxBytes int
+}
+
+// Ingest asks the log to take in a range.
+type Ingest struct {
+	Session SessionID
+	Sub     uint64
+	Range   oplog.Range
+}
+
+// PutHead asks the log to keep a head with a higher floor.
+type PutHead struct {
+	Session SessionID
+	Head    oplog.Head
+}
+
+// RaiseFloor asks the log to re-sign the own head with a floor above a
+// timestamp.
+type RaiseFloor struct{ Above hlc.Timestamp }
+
+// Disconnect asks the driver to close a session. RetryAfter is how long not
+// to dial that peer; 0 leaves it to the driver's own back-off.
+type Disconnect struct {
+	Session    SessionID
+	Reason     string
+	RetryAfter time.Duration
+}
+
+// Event tells the driver something it may log or act on.
+type Event struct {
+	Kind    EventKind
+	Session SessionID
+	Key     oplog.DeviceKey
+	Origin  oplog.OriginID
+	Hello   *MsgHello // EventReady
+	Mine    oplog.Tip // EventFork, EventOwnAhead
+	Theirs  oplog.Tip
+	Err     error // EventBadRange, EventStore
+}
+
+// EventKind says what an Event is about.
+type EventKind uint8
+
+// The kinds of Event.
+const (
+	// EventReady: hellos are exchanged; Hello is the peer's (gossip key, addresses).
+	EventReady EventKind = iota + 1
+	// EventFork: a peer holds another branch of Origin (L7c).
+	EventFork
+	// EventOwnAhead: a peer holds more of an own origin than this log does: the
+	// log was restored or rolled back (L7b).
+	EventOwnAhead
+	// EventBadRange: a range did not verify; the origin is backed off there (L5).
+	EventBadRange
+	// EventStore: the local log refused work (full disk, closed); syncing pauses.
+	EventStore
+	// EventPeerError: the peer sent an error.
+	EventPeerError
+)
+
+// PeerStatus is what the core knows of a device it has met since it started.
+// It outlives the session.
+type PeerStatus struct {
+	Key          oplog.DeviceKey
+	Session      SessionID // 0 when not connected
+	Ready        bool      // hellos exchanged and frontier known
+	Label        string
+	Origin       oplog.OriginID
+	Addrs        []string
+	HeardMillis  int64 // local wall clock when last heard
+	OffsetMillis int64 // peer's wall clock minus ours
+	RTT          time.Duration
+	Known        bool   // its frontier has been told in full at least once
+	Behind       uint64 // entries we hold and it does not
+	Ahead        uint64 // entries it holds and we do not
+	Wants        int    // subscriptions it has here
+	Wanted       int    // subscriptions we have there
+	LastError    string
+}
+
+// ForkStatus is a disagreement about one origin's branch.
+type ForkStatus struct {
+	Origin oplog.OriginID
+	Key    oplog.DeviceKey // who holds the other branch
+	Mine   oplog.Tip
+	Theirs oplog.Tip
+}
+
+// CoreStatus is a snapshot of the core for status and tests.
+type CoreStatus struct {
+	Peers  []PeerStatus // by key
+	Forks  []ForkStatus // by origin, then key
+	Paused bool         // ingest is paused because the log refused work
+}

@@ -1,0 +1,134 @@
+package replica
+
+import (
+	"tallystick/hlc"
+	"tallystick/oplog"
+)
+
+// The messages of the sync stream. Their bytes are in docs/format-wire.md;
+// AppendFrame writes them and ReadFrame reads them (message_codec.go).
+
+// Message is one of the Msg types of this file, always as a pointer.
+type Message interface {
+	// kind is the type byte of the frame.
+	kind() messageKind
+	// appendBody encodes what follows the frame's header.
+	appendBody(dst []byte) []byte
+}
+
+type messageKind byte
+
+// Type bytes. They are never reused.
+const (
+	kindHello    messageKind = 1
+	kindFrontier messageKind = 2
+	kindWant     messageKind = 3
+	kindUnwant   messageKind = 4
+	kindRange    messageKind = 5
+	kindCredit   messageKind = 6
+	kindHeads    messageKind = 7
+	kindFloorAsk messageKind = 8
+	kindError    messageKind = 9
+	kindPing     messageKind = 10
+	kindPong     messageKind = 11
+)
+
+// MeshID names a mesh: it is drawn at genesis.
+type MeshID [16]byte
+
+// MsgHello is the first message in both directions. Digest is over the tips
+// of the sender's durable frontier, without floors (B5).
+type MsgHello struct {
+	VersionMin  uint8 // wire versions the sender speaks
+	VersionMax  uint8
+	Mesh        MeshID
+	Key         oplog.DeviceKey // must be the key of the TLS certificate
+	Origin      oplog.OriginID  // the incarnation the sender writes in; zero before its first entry
+	Label       string
+	WallMillis  int64 // the sender's wall clock, for clock_offset_ms
+	Digest      oplog.Hash
+	GossipEpoch uint64   // counts rotations of the gossip key
+	GossipKey   []byte   // 0, 16, 24 or 32 bytes
+	Addrs       []string // where the sender listens, for redialling
+}
+
+// MsgFrontier tells durable tips: all of them (Full), or those that changed
+// since the last one of this session. It is acknowledgement and offer in one.
+type MsgFrontier struct {
+	Full bool
+	Tips oplog.Frontier
+}
+
+// MsgWant subscribes to one origin from a position: what is missing, then
+// each new entry as it is committed, with no gap between. Sub rises with each
+// Want of a session. A zero After asks from the birth on.
+type MsgWant struct {
+	Sub    uint64
+	Origin oplog.OriginID
+	After  oplog.Tip
+}
+
+// MsgUnwant ends a subscription.
+type MsgUnwant struct{ Sub uint64 }
+
+// MsgRange carries entries of a subscription, ending at a signed head.
+type MsgRange struct {
+	Sub   uint64
+	Range oplog.Range
+}
+
+// MsgCredit lets the receiver send so many more bytes of ranges.
+type MsgCredit struct{ Bytes uint64 }
+
+// MsgHeads carries heads, for the floors in them (K4).
+type MsgHeads struct{ Heads []oplog.Head }
+
+// MsgFloorAsk asks every replica to promise a floor above the timestamp,
+// because somebody has a provisional claim (L4). Flooded once per value.
+type MsgFloorAsk struct{ Above hlc.Timestamp }
+
+// MsgError says what a message met, or why the sender hangs up.
+type MsgError struct {
+	Code        ErrorCode
+	Sub         uint64         // the subscription it is about, or 0
+	Origin      oplog.OriginID // the origin it is about, or zero
+	Tip         oplog.Tip      // for CodeFork: what the sender holds there
+	RetryMillis uint32         // for CodeBusy: ask again no sooner
+	Text        string         // for people
+}
+
+// ErrorCode is what MsgError is about. Codes are only ever added.
+type ErrorCode uint8
+
+// The codes of MsgError.
+const (
+	CodeBusy     ErrorCode = 1 // not now; try again after RetryMillis
+	CodeFork     ErrorCode = 2 // the position wanted is not on the branch held here
+	CodeRead     ErrorCode = 3 // the log could not give the range
+	CodeProtocol ErrorCode = 4 // the peer broke the protocol; the connection ends
+	CodeMesh     ErrorCode = 5 // another mesh; the connection ends
+	CodeVersion  ErrorCode = 6 // no common wire version; the connection ends
+	CodeReplaced ErrorCode = 7 // another connection of the same pair stays
+	CodeClosing  ErrorCode = 8 // the replica shuts down
+)
+
+// MsgPing keeps a quiet stream alive and measures the peer's clock.
+type MsgPing struct{ Millis int64 } // the sender's wall clock
+
+// MsgPong answers a MsgPing.
+type MsgPong struct {
+	Echo   int64 // Millis of the ping
+	Millis int64 // the answerer's wall clock
+}
+
+func (*MsgHello) kind() messageKind    { return kindHello }
+func (*MsgFrontier) kind() messageKind { return kindFrontier }
+func (*MsgWant) kind() messageKind     { return kindWant }
+func (*MsgUnwant) kind() messageKind   { return kindUnwant }
+func (*MsgRange) kind() messageKind    { return kindRange }
+func (*MsgCredit) kind() messageKind   { return kindCredit }
+func (*MsgHeads) kind() messageKind    { return kindHeads }
+func (*MsgFloorAsk) kind() messageKind { return kindFloorAsk }
+func (*MsgError) kind() messageKind    { return kindError }
+func (*MsgPing) kind() messageKind     { return kindPing }
+func (*MsgPong) kind() messageKind     { return kindPong }
