@@ -33,9 +33,6 @@ const (
 	kindPong     messageKind = 11
 )
 
-// MeshID names a mesh: it is drawn at genesis.
-type MeshID [16]byte
-
 // MsgHello is the first message in both directions. Digest is over the tips
 // of the sender's durable frontier, without floors (B5).
 type MsgHello struct {
@@ -89,27 +86,27 @@ type MsgFloorAsk struct{ Above hlc.Timestamp }
 
 // MsgError says what a message met, or why the sender hangs up.
 type MsgError struct {
-	Code        ErrorCode
+	Code        WireCode
 	Sub         uint64         // the subscription it is about, or 0
 	Origin      oplog.OriginID // the origin it is about, or zero
-	Tip         oplog.Tip      // for CodeFork: what the sender holds there
-	RetryMillis uint32         // for CodeBusy: ask again no sooner
+	Tip         oplog.Tip      // for WireFork: what the sender holds there
+	RetryMillis uint32         // for WireBusy: ask again no sooner
 	Text        string         // for people
 }
 
-// ErrorCode is what MsgError is about. Codes are only ever added.
-type ErrorCode uint8
+// WireCode is what MsgError is about. Codes are only ever added.
+type WireCode uint8
 
 // The codes of MsgError.
 const (
-	CodeBusy     ErrorCode = 1 // not now; try again after RetryMillis
-	CodeFork     ErrorCode = 2 // the position wanted is not on the branch held here
-	CodeRead     ErrorCode = 3 // the log could not give the range
-	CodeProtocol ErrorCode = 4 // the peer broke the protocol; the connection ends
-	CodeMesh     ErrorCode = 5 // another mesh; the connection ends
-	CodeVersion  ErrorCode = 6 // no common wire version; the connection ends
-	CodeReplaced ErrorCode = 7 // another connection of the same pair stays
-	CodeClosing  ErrorCode = 8 // the replica shuts down
+	WireBusy     WireCode = 1 // not now; try again after RetryMillis
+	WireFork     WireCode = 2 // the position wanted is not on the branch held here
+	WireRead     WireCode = 3 // the log could not give the range
+	WireProtocol WireCode = 4 // the peer broke the protocol; the connection ends
+	WireMesh     WireCode = 5 // another mesh; the connection ends
+	WireVersion  WireCode = 6 // no common wire version; the connection ends
+	WireReplaced WireCode = 7 // another connection of the same pair stays
+	WireClosing  WireCode = 8 // the replica shuts down
 )
 
 // MsgPing keeps a quiet stream alive and measures the peer's clock.

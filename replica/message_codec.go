@@ -430,7 +430,7 @@ func (d *bodyReader) rangeOf() *MsgRange {
 }
 
 func (d *bodyReader) errorOf() *MsgError {
-	m := &MsgError{Code: ErrorCode(d.byte()), Sub: d.uint64(), Origin: d.origin(), Tip: d.tip(true), RetryMillis: d.uint32()}
+	m := &MsgError{Code: WireCode(d.byte()), Sub: d.uint64(), Origin: d.origin(), Tip: d.tip(true), RetryMillis: d.uint32()}
 	n := int(d.uint16())
 	if n > maxErrorText {
 		d.fail("text of %d bytes, limit %d", n, maxErrorText)
