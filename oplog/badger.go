@@ -1,0 +1,136 @@
+package oplog
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/dgraph-io/badger/v4"
+)
+
+// badgerStore is the durable store. SyncWrites is on: badger's commit returns
+// after the sync (L1). Conflict detection is off, the log has one writer.
+type badgerStore struct{ db *badger.DB }
+
+// Sizes for a laptop, measured: 20-40 MiB of heap after use, where badger's
+// defaults take 177 MiB.
+const (
+	memTableSize = 16 << 20
+	cacheSize    = 16 << 20
+	vlogFileSize = 64 << 20
+)
+
+func openBadger(dir string, key []byte, log *slog.Logger) (*badgerStore, error) {
+	opts := badger.DefaultOptions(dir).
+		WithSyncWrites(true).
+		WithDetectConflicts(false).
+		WithMemTableSize(memTableSize).
+		WithNumMemtables(2).
+		WithBlockCacheSize(cacheSize).
+		WithIndexCacheSize(cacheSize). // 0 panics on reopening an encrypted store
+		WithValueLogFileSize(vlogFileSize).
+		WithNumCompactors(2).
+		WithNumLevelZeroTables(3).
+		WithNumLevelZeroTablesStall(8).
+		WithMetricsEnabled(false).
+		WithLogger(badgerLog{log}).
+		WithEncryptionKey(key)
+	db, err := badger.Open(opts)
+	switch {
+	case err == nil:
+		return &badgerStore{db}, nil
+	case errors.Is(err, badger.ErrEncryptionKeyMismatch), errors.Is(err, badger.ErrInvalidEncryptionKey):
+		return nil, fmt.Errorf("%w: %s", ErrKey, dir)
+	case strings.Contains(err.Error(), "Cannot acquire directory lock"):
+		return nil, fmt.Errorf("%w: %s", ErrLocked, dir)
+	}
+	return nil, fmt.Errorf("oplog: open store %s: %w", dir, err)
+}
+
+func (s *badgerStore) snapshot() kvSnapshot { return badgerSnapshot{s.db.NewTransaction(false)} }
+
+func (s *badgerStore) commit(b *batch) error {
+	txn := s.db.NewTransaction(true)
+	defer txn.Discard()
+	var err error
+	b.items.Scan(func(key string, it item) bool {
+		if it.deleted {
+			err = txn.Delete([]byte(key))
+		} else {
+			err = txn.Set([]byte(key), it.value)
+		}
+		return err == nil
+	})
+	if err == nil {
+		err = txn.Commit()
+	}
+	if errors.Is(err, badger.ErrTxnTooBig) {
+		return errTooBig
+	}
+	return err
+}
+
+func (s *badgerStore) wipe(prefix []byte) error { return s.db.DropPrefix(prefix) }
+
+func (s *badgerStore) close() error { return s.db.Close() }
+
+type badgerSnapshot struct{ txn *badger.Txn }
+
+func (s badgerSnapshot) get(key []byte) ([]byte, error) {
+	it, err := s.txn.Get(key)
+	if errors.Is(err, badger.ErrKeyNotFound) {
+		return nil, ErrNotFound
+	}
+	if err != nil {
+		return nil, fmt.Errorf("oplog: read: %w", err)
+	}
+	return it.ValueCopy(nil)
+}
+
+func (s badgerSnapshot) scan(prefix, start []byte, reverse bool, fn func(key, value []byte) (bool, error)) error {
+	opts := badger.DefaultIteratorOptions
+	opts.Prefix = prefix
+	opts.PrefetchSize = 32
+	opts.Reverse = reverse
+	it := s.txn.NewIterator(opts)
+	defer it.Close()
+	switch {
+	case start != nil:
+		it.Seek(start)
+	case reverse:
+		// Seek goes to the greatest key at or below its argument.
+		it.Seek(append(bytes.Clone(prefix), bytes.Repeat([]byte{0xff}, 64)...))
+	default:
+		it.Seek(prefix)
+	}
+	for ; it.ValidForPrefix(prefix); it.Next() {
+		item := it.Item()
+		value, err := item.ValueCopy(nil)
+		if err != nil {
+			return fmt.Errorf("oplog: read: %w", err)
+		}
+		more, err := fn(item.KeyCopy(nil), value)
+		if err != nil || !more {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s badgerSnapshot) release() { s.txn.Discard() }
+
+// badgerLog passes badger's warnings on and drops its talk.
+type badgerLog struct{ log *slog.Logger }
+
+func (l badgerLog) Errorf(f string, a ...any) {
+	l.log.LogAttrs(context.Background(), slog.LevelError, "store", slog.String("badger", strings.TrimSpace(fmt.Sprintf(f, a...))))
+}
+
+func (l badgerLog) Warningf(f string, a ...any) {
+	l.log.LogAttrs(context.Background(), slog.LevelWarn, "store", slog.String("badger", strings.TrimSpace(fmt.Sprintf(f, a...))))
+}
+func (l badgerLog) Infof(string, ...any)  {}
+func (l badgerLog) Debugf(string, ...any) {}

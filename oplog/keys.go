@@ -1,0 +1,96 @@
+package oplog
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+)
+
+// The store's keys, format 0 (may change until the log's format is frozen).
+// One byte of table, then big-endian fields, so that byte order is the order
+// of reading. A lane is the local number of one branch of one origin; it never
+// leaves the replica.
+//
+//	m <name>               meta: "format", "store", "self", "state"
+//	o lane4                what a lane is: origin id, device key, incarnation, parent lane, fork seq
+//	e lane4 seq8           an entry: state 1, arrival 8, exact bytes
+//	a arrival8             lane4 seq8 of the entry that became visible then
+//	h hash8                lane4 seq8 of the entry whose hash begins so
+//	p sha256(author 0 opid)16   lane4 seq8 of the first result of a client op id
+//	d lane4                latest signed head whose tip is held
+//	c lane4 seq8           a signed head kept so that ranges can end there
+//	x lane4 seq8           why an entry is aside: state 1, reason
+//	v <view> 0 <key>       rows of a view
+//	w <view>               version 4, digest 16, row count 8 of a view
+const (
+	tabMeta  = 'm'
+	tabLane  = 'o'
+	tabEntry = 'e'
+	tabArr   = 'a'
+	tabHash  = 'h'
+	tabOp    = 'p'
+	tabHead  = 'd'
+	tabCheck = 'c'
+	tabAside = 'x'
+	tabView  = 'v'
+	tabInfo  = 'w'
+)
+
+// States of a stored entry.
+const (
+	stateVisible     = 1 // folded, has an arrival number
+	stateHeld        = 2 // waits for its time or for its device's admission
+	stateQuarantined = 3 // cannot be folded by this version
+)
+
+const (
+	hashKeyLen     = 8
+	entryPrefixLen = 9
+)
+
+func metaKey(name string) []byte { return append([]byte{tabMeta}, name...) }
+
+func laneKey(tab byte, lane uint32) []byte {
+	return binary.BigEndian.AppendUint32(append(make([]byte, 0, 5), tab), lane)
+}
+
+func seqKey(tab byte, lane uint32, seq uint64) []byte {
+	b := append(make([]byte, 0, 13), tab)
+	b = binary.BigEndian.AppendUint32(b, lane)
+	return binary.BigEndian.AppendUint64(b, seq)
+}
+
+func arrKey(n uint64) []byte {
+	return binary.BigEndian.AppendUint64(append(make([]byte, 0, 9), tabArr), n)
+}
+
+func hashKey(h []byte) []byte {
+	return append(append(make([]byte, 0, 1+hashKeyLen), tabHash), h[:hashKeyLen]...)
+}
+
+func opKey(author, opID string) []byte {
+	d := sha256.Sum256([]byte(author + "\x00" + opID))
+	return append([]byte{tabOp}, d[:16]...)
+}
+
+func viewPrefix(name string) []byte {
+	return append(append([]byte{tabView}, name...), 0)
+}
+
+func infoKey(name string) []byte { return append([]byte{tabInfo}, name...) }
+
+// place is where an entry lies: lane and seq.
+type place struct {
+	lane uint32
+	seq  uint64
+}
+
+func (p place) bytes() []byte {
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32(make([]byte, 0, 12), p.lane), p.seq)
+}
+
+func placeOf(b []byte) (place, error) {
+	if len(b) != 12 {
+		return place{}, ErrDamaged
+	}
+	return place{binary.BigEndian.Uint32(b), binary.BigEndian.Uint64(b[4:])}, nil
+}

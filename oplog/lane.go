@@ -1,0 +1,142 @@
+package oplog
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"tallystick/hlc"
+)
+
+// lane is what the log keeps in memory of one branch of one origin. The
+// writer works on copies; a committed lane is never changed in place.
+type lane struct {
+	idx  uint32
+	id   OriginID
+	key  DeviceKey
+	inc  Incarnation
+	tip  Tip
+	last hlc.Timestamp // stamp of the tip
+	head Head          // latest signed head whose tip is held; zero if none
+
+	lastCheck  uint64 // seq of the last head kept as a place where ranges can end
+	sinceCheck int    // bytes of entries since then, as far as known
+	forceCheck bool   // keep the next head: how much lies since the last is unknown
+
+	heldFrom uint64 // seq from which entries are held; 0 if none (C3: a suffix)
+}
+
+func (ln *lane) origin(self bool) Origin {
+	return Origin{
+		ID: ln.id, Key: ln.key, Incarnation: ln.inc, Tips: []Tip{ln.tip},
+		Head: ln.head, LastTime: ln.last, Self: self,
+	}
+}
+
+func (ln *lane) record() []byte {
+	b := append([]byte{}, ln.id[:]...)
+	b = append(b, ln.key[:]...)
+	b = append(b, ln.inc[:]...)
+	b = binary.BigEndian.AppendUint32(b, ln.idx) // parent: itself, no fork
+	return binary.BigEndian.AppendUint64(b, 0)   // fork seq
+}
+
+const laneRecordLen = 16 + 32 + 16 + 4 + 8
+
+// loadLanes reads the lane table and finds each lane's tip and heads.
+func (l *Log) loadLanes(snap kvSnapshot) error {
+	err := snap.scan([]byte{tabLane}, nil, false, func(key, value []byte) (bool, error) {
+		if len(key) != 5 || len(value) != laneRecordLen {
+			return false, fmt.Errorf("%w: lane record %x", ErrDamaged, key)
+		}
+		ln := &lane{idx: binary.BigEndian.Uint32(key[1:]), forceCheck: true}
+		copy(ln.id[:], value[:16])
+		copy(ln.key[:], value[16:48])
+		copy(ln.inc[:], value[48:64])
+		if int(ln.idx) != len(l.lanes) {
+			return false, fmt.Errorf("%w: lane %d out of order", ErrDamaged, ln.idx)
+		}
+		l.lanes = append(l.lanes, ln)
+		l.byID[ln.id] = ln.idx
+		return true, nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, ln := range l.lanes {
+		if err := loadTip(snap, ln); err != nil {
+			return err
+		}
+	}
+	return snap.scan([]byte{tabAside}, nil, false, func(key, value []byte) (bool, error) {
+		if len(key) != 13 || len(value) < 1 {
+			return false, fmt.Errorf("%w: aside record %x", ErrDamaged, key)
+		}
+		lane, seq := binary.BigEndian.Uint32(key[1:]), binary.BigEndian.Uint64(key[5:])
+		if value[0] == stateHeld && int(lane) < len(l.lanes) {
+			l.aside++
+			if ln := l.lanes[lane]; ln.heldFrom == 0 || seq < ln.heldFrom {
+				ln.heldFrom = seq
+			}
+		}
+		return true, nil
+	})
+}
+
+func loadTip(snap kvSnapshot, ln *lane) error {
+	err := snap.scan(laneKey(tabEntry, ln.idx), nil, true, func(key, value []byte) (bool, error) {
+		e, err := parseStored(value)
+		if err != nil {
+			return false, fmt.Errorf("%w: last entry of %s: %v", ErrDamaged, ln.id, err)
+		}
+		ln.tip = Tip{Seq: e.Seq, Hash: e.Hash}
+		ln.last = e.Time
+		return false, nil
+	})
+	if err != nil {
+		return err
+	}
+	if ln.tip.Seq == 0 {
+		return fmt.Errorf("%w: lane %d has no entry", ErrDamaged, ln.idx)
+	}
+	v, err := snap.get(laneKey(tabHead, ln.idx))
+	switch {
+	case errors.Is(err, ErrNotFound):
+	case err != nil:
+		return err
+	default:
+		if ln.head, _, err = ParseHead(v); err != nil {
+			return fmt.Errorf("%w: head of %s: %v", ErrDamaged, ln.id, err)
+		}
+	}
+	return snap.scan(laneKey(tabCheck, ln.idx), nil, true, func(key, _ []byte) (bool, error) {
+		ln.lastCheck = binary.BigEndian.Uint64(key[5:])
+		return false, nil
+	})
+}
+
+// parseStored reads an entry as the store keeps it and its payload's opening.
+// An opening that does not parse leaves Version, OpID and Body zero.
+func parseStored(value []byte) (Entry, error) {
+	if len(value) < entryPrefixLen {
+		return Entry{}, fmt.Errorf("%w: stored entry", ErrMalformed)
+	}
+	e, rest, err := ParseEntry(value[entryPrefixLen:])
+	if err != nil {
+		return Entry{}, err
+	}
+	if len(rest) != 0 {
+		return Entry{}, fmt.Errorf("%w: %d bytes after entry", ErrMalformed, len(rest))
+	}
+	if e.Present() {
+		_ = e.parsePayload() // not a defect of the store; folding reports it
+	}
+	return e, nil
+}
+
+func storedEntry(state byte, arrival uint64, e *Entry) []byte {
+	b := make([]byte, 0, entryPrefixLen+e.Size())
+	b = append(b, state)
+	b = binary.BigEndian.AppendUint64(b, arrival)
+	return e.Append(b)
+}

@@ -1,0 +1,286 @@
+package oplog
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"regexp"
+	"sync"
+	"time"
+
+	"tallystick/hlc"
+)
+
+// Config are the inputs of a Log. Zero values mean defaults, except for Dir
+// (unless InMemory) and Signer.
+type Config struct {
+	// Dir is the store's directory; it is created.
+	Dir string
+	// InMemory keeps everything in memory: the same code without files.
+	InMemory bool
+	// EncryptionKey (16, 24 or 32 bytes of AES) encrypts the store at rest
+	// (T3). Nil means a plain store.
+	EncryptionKey []byte
+	// Signer is the device key.
+	Signer ed25519.PrivateKey
+	// Wall reads the wall clock in unix milliseconds. Nil means the machine's.
+	Wall func() int64
+	// Rand gives salts and the incarnation. Nil means crypto/rand.
+	Rand io.Reader
+	// Bound is the clock bound of C3. Zero means hlc.DefaultBound.
+	Bound time.Duration
+	// Projections fold entries into views, in this order.
+	Projections []Projection
+	// Gate decides what may be folded. Nil lets everything pass.
+	Gate Gate
+	// MinFree is how many bytes must stay free on the disk; below it writes are
+	// refused with ErrNoSpace. Zero means 160 MiB, negative no check.
+	MinFree int64
+	// Logger takes warnings. Nil means silence.
+	Logger *slog.Logger
+}
+
+const defaultMinFree = 160 << 20
+
+var viewName = regexp.MustCompile(`^[a-z0-9]{1,16}$`)
+
+func (c Config) withDefaults() Config {
+	if c.Rand == nil {
+		c.Rand = rand.Reader
+	}
+	if c.Bound == 0 {
+		c.Bound = hlc.DefaultBound
+	}
+	if c.MinFree == 0 {
+		c.MinFree = defaultMinFree
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	var errs []error
+	if c.Dir == "" && !c.InMemory {
+		errs = append(errs, errors.New("oplog: Config.Dir is empty"))
+	}
+	if len(c.Signer) != ed25519.PrivateKeySize {
+		errs = append(errs, errors.New("oplog: Config.Signer is not an ed25519 key"))
+	}
+	seen := map[string]bool{}
+	for _, p := range c.Projections {
+		if !viewName.MatchString(p.Name()) || seen[p.Name()] {
+			errs = append(errs, fmt.Errorf("oplog: view name %q: want 1 to 16 of a-z and 0-9, unique", p.Name()))
+		}
+		seen[p.Name()] = true
+	}
+	return errors.Join(errs...)
+}
+
+// Log is the durable log of all origins on one replica, with the views
+// folded from it. It is safe for concurrent use.
+type Log struct {
+	cfg   Config
+	db    store
+	clock *hlc.Clock
+	key   DeviceKey
+	folds map[string][]int // kind -> indexes of projections that fold it
+	all   []int            // indexes of projections that see every kind
+	known map[string]bool  // kinds that a projection understands
+
+	jobs   chan job
+	quit   chan struct{}
+	done   chan struct{}
+	closer sync.Once
+	failed error // why the writer gave up; read after done
+
+	w writer // owned by the writer goroutine
+
+	mu      sync.RWMutex
+	lanes   []*lane // as committed; a lane is never changed in place
+	byID    map[OriginID]uint32
+	changed chan struct{}
+	infos   []viewState
+	aside   int // entries held
+	self    uint32
+	hasSelf bool
+}
+
+// Open opens or creates the log in cfg.Dir and brings its views up to date.
+func Open(ctx context.Context, cfg Config) (*Log, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	l := &Log{
+		cfg:     cfg,
+		folds:   map[string][]int{},
+		known:   map[string]bool{kindBirth: true},
+		jobs:    make(chan job, 512),
+		quit:    make(chan struct{}),
+		done:    make(chan struct{}),
+		changed: make(chan struct{}),
+		byID:    map[OriginID]uint32{},
+	}
+	copy(l.key[:], cfg.Signer.Public().(ed25519.PublicKey))
+	for i, p := range cfg.Projections {
+		for _, k := range p.Kinds() {
+			if k == "*" {
+				l.all = append(l.all, i)
+				continue
+			}
+			l.known[k] = true
+			l.folds[k] = append(l.folds[k], i)
+		}
+	}
+	if cfg.InMemory {
+		l.db = newMemory()
+	} else {
+		if err := checkSpace(cfg.Dir, cfg.MinFree); err != nil {
+			return nil, err
+		}
+		db, err := openBadger(cfg.Dir, cfg.EncryptionKey, cfg.Logger)
+		if err != nil {
+			return nil, err
+		}
+		l.db = db
+	}
+	if err := l.load(ctx); err != nil {
+		return nil, errors.Join(err, l.db.close())
+	}
+	go l.write()
+	return l, nil
+}
+
+// Close stops the writer and closes the store. Appends that were acknowledged
+// are on disk. It is idempotent and safe from any goroutine.
+func (l *Log) Close() error {
+	var err error
+	l.closer.Do(func() {
+		close(l.quit)
+		<-l.done
+		err = l.db.close()
+	})
+	<-l.done
+	return err
+}
+
+// Clock is the clock that stamps this log's entries.
+func (l *Log) Clock() *hlc.Clock { return l.clock }
+
+// Changed is closed at the next commit. Fetch it before reading, so that
+// nothing is missed between the read and the wait.
+func (l *Log) Changed() <-chan struct{} {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.changed
+}
+
+// Done is closed when the writer has stopped: by Close, or because the store
+// failed. Err says why.
+func (l *Log) Done() <-chan struct{} { return l.done }
+
+// Err is why the writer stopped, nil before that and after a plain Close.
+func (l *Log) Err() error {
+	select {
+	case <-l.done:
+		return l.failed
+	default:
+		return nil
+	}
+}
+
+const storeFormat = 0
+
+// load reads what the store holds into memory, or founds a new store.
+func (l *Log) load(ctx context.Context) error {
+	snap := l.db.snapshot()
+	defer snap.release()
+	b := newBatch(snap)
+	switch v, err := snap.get(metaKey("format")); {
+	case errors.Is(err, ErrNotFound):
+		id := make([]byte, 16)
+		if _, err := io.ReadFull(l.cfg.Rand, id); err != nil {
+			return fmt.Errorf("oplog: store id: %w", err)
+		}
+		b.set(metaKey("format"), []byte{storeFormat})
+		b.set(metaKey("store"), id)
+	case err != nil:
+		return err
+	case len(v) != 1 || v[0] != storeFormat:
+		return fmt.Errorf("%w: %x, this program reads %d", ErrFormat, v, storeFormat)
+	}
+
+	var ceiling hlc.Timestamp
+	switch v, err := snap.get(metaKey("state")); {
+	case errors.Is(err, ErrNotFound):
+	case err != nil:
+		return err
+	case len(v) != 16:
+		return fmt.Errorf("%w: state record", ErrDamaged)
+	default:
+		l.w.arrival = binary.BigEndian.Uint64(v)
+		ceiling = hlc.Timestamp(binary.BigEndian.Uint64(v[8:]))
+	}
+	if err := l.loadLanes(snap); err != nil {
+		return err
+	}
+	for _, ln := range l.lanes {
+		// C1: above every own stamp, and above every foreign one that is not held.
+		if (ln.key == l.key || ln.heldFrom == 0) && ln.last > ceiling {
+			ceiling = ln.last
+		}
+	}
+	l.clock = hlc.NewClock(hlc.Config{Wall: l.cfg.Wall, Bound: l.cfg.Bound, Floor: ceiling})
+	if err := l.loadSelf(snap, b); err != nil {
+		return err
+	}
+	if b.items.Len() > 0 {
+		if err := l.db.commit(b); err != nil {
+			return fmt.Errorf("oplog: found store: %w", err)
+		}
+	}
+	return l.loadViews(ctx)
+}
+
+// loadSelf finds the own incarnation, or draws a new one. Its birth is
+// written together with the first entry.
+func (l *Log) loadSelf(snap kvSnapshot, b *batch) error {
+	v, err := snap.get(metaKey("self"))
+	switch {
+	case errors.Is(err, ErrNotFound):
+		if _, err := io.ReadFull(l.cfg.Rand, l.w.inc[:]); err != nil {
+			return fmt.Errorf("oplog: incarnation: %w", err)
+		}
+		b.set(metaKey("self"), append(append([]byte{}, l.key[:]...), l.w.inc[:]...))
+	case err != nil:
+		return err
+	case len(v) != 48:
+		return fmt.Errorf("%w: self record", ErrDamaged)
+	case DeviceKey(v[:32]) != l.key:
+		return fmt.Errorf("%w: the store belongs to device %x, the key file holds another device's key", ErrKey, v[:6])
+	default:
+		copy(l.w.inc[:], v[32:])
+	}
+	l.w.id = OriginOf(l.key, l.w.inc)
+	if idx, ok := l.byID[l.w.id]; ok {
+		l.self, l.hasSelf = idx, true
+		ln := *l.lanes[idx]
+		if ln.head.Seq != ln.tip.Seq {
+			// The last head was not stored before the stop. All stamps up to the
+			// tip are durable, so the promise holds.
+			ln.head = Head{Origin: ln.id, Seq: ln.tip.Seq, Hash: ln.tip.Hash, Floor: ln.last.Next()}
+			ln.head.sign(l.cfg.Signer)
+			ln.forceCheck = true
+			l.w.pendingHead = &ln.head
+		}
+		l.lanes[idx] = &ln
+	}
+	return nil
+}

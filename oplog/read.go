@@ -1,0 +1,225 @@
+package oplog
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// View runs fn over a consistent reading of the log and all views. The
+// snapshot is gone when fn returns.
+func (l *Log) View(fn func(Snapshot) error) error {
+	select {
+	case <-l.done:
+		return ErrClosed
+	default:
+	}
+	kv := l.db.snapshot()
+	defer kv.release()
+	return fn(&snapshot{l: l, kv: kv})
+}
+
+type snapshot struct {
+	l  *Log
+	kv kvSnapshot
+}
+
+func (s *snapshot) View(name string) Reader {
+	return readView{get: s.kv.get, scan: s.kv.scan, prefix: viewPrefix(name)}
+}
+
+// getEntry reads an entry and its arrival number.
+func getEntry(get func([]byte) ([]byte, error), p place) (e Entry, arrival uint64, err error) {
+	v, err := get(seqKey(tabEntry, p.lane, p.seq))
+	if err != nil {
+		return Entry{}, 0, err
+	}
+	if e, err = parseStored(v); err != nil {
+		return Entry{}, 0, fmt.Errorf("%w: entry: %w", ErrDamaged, err)
+	}
+	return e, binary.BigEndian.Uint64(v[1:]), nil
+}
+
+func (s *snapshot) place(ref Ref) (place, error) {
+	s.l.mu.RLock()
+	idx, ok := s.l.byID[ref.Origin()]
+	s.l.mu.RUnlock()
+	if !ok {
+		return place{}, ErrNotFound
+	}
+	return place{idx, ref.Seq()}, nil
+}
+
+func (s *snapshot) find(ref Ref) (Entry, uint64, error) {
+	p, err := s.place(ref)
+	if err != nil {
+		return Entry{}, 0, err
+	}
+	e, arrival, err := getEntry(s.kv.get, p)
+	if err != nil {
+		return Entry{}, 0, err
+	}
+	if e.Ref() != ref {
+		return Entry{}, 0, ErrNotFound
+	}
+	return e, arrival, nil
+}
+
+func (s *snapshot) Entry(ref Ref) (Entry, error) {
+	e, _, err := s.find(ref)
+	return e, err
+}
+
+func (s *snapshot) Arrival(ref Ref) (uint64, error) {
+	_, arrival, err := s.find(ref)
+	if errors.Is(err, ErrNotFound) {
+		return 0, nil
+	}
+	return arrival, err
+}
+
+func (s *snapshot) ByHash(prefix []byte) (Entry, error) {
+	if len(prefix) < 6 {
+		return Entry{}, fmt.Errorf("oplog: hash prefix of %d bytes, want at least 6", len(prefix))
+	}
+	short := prefix
+	if len(short) > hashKeyLen {
+		short = short[:hashKeyLen]
+	}
+	var best Entry
+	err := s.kv.scan(append([]byte{tabHash}, short...), nil, false, func(_, value []byte) (bool, error) {
+		p, err := placeOf(value)
+		if err != nil {
+			return false, err
+		}
+		e, _, err := getEntry(s.kv.get, p)
+		if err != nil {
+			return false, err
+		}
+		if string(e.Hash[:min(len(prefix), len(e.Hash))]) == string(prefix) && (best.Seq == 0 || e.Ref().Compare(best.Ref()) < 0) {
+			best = e
+		}
+		return true, nil
+	})
+	if err == nil && best.Seq == 0 {
+		err = ErrNotFound
+	}
+	return best, err
+}
+
+func (s *snapshot) ByOp(author, opID string) (Entry, error) {
+	e, _, err := getOp(s.kv.get, author, opID)
+	return e, err
+}
+
+func (s *snapshot) LastArrival() uint64 {
+	v, err := s.kv.get(metaKey("state"))
+	if err != nil || len(v) != 16 {
+		return 0
+	}
+	return binary.BigEndian.Uint64(v)
+}
+
+func (s *snapshot) Arrived(after uint64, reverse bool, fn func(arrival uint64, e *Entry) (bool, error)) error {
+	var start []byte
+	switch {
+	case !reverse:
+		start = arrKey(after + 1)
+	case after != 0:
+		start = arrKey(after)
+	}
+	return s.kv.scan([]byte{tabArr}, start, reverse, func(key, value []byte) (bool, error) {
+		p, err := placeOf(value)
+		if err != nil {
+			return false, err
+		}
+		e, arrival, err := getEntry(s.kv.get, p)
+		if err != nil {
+			return false, err
+		}
+		return fn(arrival, &e)
+	})
+}
+
+// Frontier is what this replica durably holds: the only one to tell others.
+func (l *Log) Frontier() Frontier {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	f := make(Frontier, len(l.lanes))
+	for _, ln := range l.lanes {
+		f[ln.id] = append(f[ln.id], ln.tip)
+	}
+	return f
+}
+
+// Origins lists what is known of every origin, in order of first sight here.
+func (l *Log) Origins() []Origin {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	out := make([]Origin, 0, len(l.lanes))
+	for _, ln := range l.lanes {
+		out = append(out, ln.origin(l.hasSelf && ln.idx == l.self))
+	}
+	return out
+}
+
+// Self is the own incarnation. Before its birth it has no tips and no head.
+func (l *Log) Self() Origin {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.hasSelf {
+		return l.lanes[l.self].origin(true)
+	}
+	return Origin{ID: l.w.id, Key: l.key, Incarnation: l.w.inc, Self: true}
+}
+
+// Heads lists the latest signed head of every origin whose tip is held.
+func (l *Log) Heads() []Head {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	var out []Head
+	for _, ln := range l.lanes {
+		if !ln.head.IsZero() {
+			out = append(out, ln.head)
+		}
+	}
+	return out
+}
+
+// Held is the number of entries that wait out of all views.
+func (l *Log) Held() int {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.aside
+}
+
+// Aside lists entries that are stored and relayed but in no view, at most
+// limit of them.
+func (l *Log) Aside(limit int) ([]Aside, error) {
+	var out []Aside
+	kv := l.db.snapshot()
+	defer kv.release()
+	err := kv.scan([]byte{tabAside}, nil, false, func(key, value []byte) (bool, error) {
+		if len(out) >= limit {
+			return false, nil
+		}
+		e, _, err := getEntry(kv.get, place{binary.BigEndian.Uint32(key[1:]), binary.BigEndian.Uint64(key[5:])})
+		if err != nil {
+			return false, err
+		}
+		out = append(out, Aside{Ref: e.Ref(), Kind: e.Kind, Author: e.Author, Reason: string(value[1:]), Held: value[0] == stateHeld})
+		return true, nil
+	})
+	return out, err
+}
+
+// Views describes every view as committed.
+func (l *Log) Views() []ViewInfo {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	out := make([]ViewInfo, len(l.infos))
+	for i := range l.infos {
+		out[i] = ViewInfo{Name: l.cfg.Projections[i].Name(), Digest: l.infos[i].digest(), Rows: l.infos[i].rows}
+	}
+	return out
+}

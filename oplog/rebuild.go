@@ -1,0 +1,177 @@
+package oplog
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// loadViews reads the state of every view and rebuilds those whose projection
+// is new or has another version. Entries in quarantine get another chance
+// whenever a projection changed.
+func (l *Log) loadViews(ctx context.Context) error {
+	l.infos = make([]viewState, len(l.cfg.Projections))
+	var stale []int
+	snap := l.db.snapshot()
+	for i, p := range l.cfg.Projections {
+		v, err := snap.get(infoKey(p.Name()))
+		switch {
+		case errors.Is(err, ErrNotFound):
+			stale = append(stale, i)
+		case err != nil:
+			snap.release()
+			return err
+		case len(v) != 28 || binary.BigEndian.Uint32(v) != p.Version():
+			stale = append(stale, i)
+		default:
+			l.infos[i] = viewState{
+				hi: binary.BigEndian.Uint64(v[4:]), lo: binary.BigEndian.Uint64(v[12:]), rows: binary.BigEndian.Uint64(v[20:]),
+			}
+		}
+	}
+	snap.release()
+	if len(stale) == 0 {
+		return nil
+	}
+	if l.w.arrival > 0 {
+		for _, i := range stale {
+			if err := l.db.wipe(viewPrefix(l.cfg.Projections[i].Name())); err != nil {
+				return fmt.Errorf("oplog: drop view %s: %w", l.cfg.Projections[i].Name(), err)
+			}
+		}
+		if err := l.refold(ctx, stale); err != nil {
+			return err
+		}
+		if err := l.retryQuarantine(); err != nil {
+			return err
+		}
+	}
+	g := l.newGroup()
+	defer g.b.release()
+	for _, i := range stale {
+		g.infos[i].dirty = true
+	}
+	g.saveViews()
+	if err := l.db.commit(g.b); err != nil {
+		return err
+	}
+	l.infos = g.infos
+	return nil
+}
+
+// refold streams all visible entries through some projections.
+func (l *Log) refold(ctx context.Context, stale []int) error {
+	sees := func(i int, kind string) bool {
+		for _, k := range l.cfg.Projections[i].Kinds() {
+			if k == "*" || k == kind {
+				return true
+			}
+		}
+		return false
+	}
+	src := l.db.snapshot()
+	defer src.release()
+	g := l.newGroup()
+	flush := func() error {
+		defer g.b.release()
+		if g.b.items.Len() == 0 {
+			return nil
+		}
+		if err := l.db.commit(g.b); err != nil {
+			return err
+		}
+		l.infos = g.infos
+		return nil
+	}
+	err := src.scan([]byte{tabArr}, nil, false, func(_, value []byte) (bool, error) {
+		if err := ctx.Err(); err != nil {
+			return false, err
+		}
+		p, err := placeOf(value)
+		if err != nil {
+			return false, err
+		}
+		e, _, err := getEntry(src.get, p)
+		if err != nil {
+			return false, err
+		}
+		if !e.Present() {
+			return true, nil
+		}
+		for _, i := range stale {
+			if !sees(i, e.Kind) {
+				continue
+			}
+			var q *QuarantineError
+			mark, infos := g.b.mark(), append([]viewState(nil), g.infos...)
+			if err := l.cfg.Projections[i].Apply(g.tx(i), &e); errors.As(err, &q) {
+				g.b.rollback(mark)
+				g.infos = infos
+				l.cfg.Logger.Warn("a folded entry no longer folds", "view", l.cfg.Projections[i].Name(), "entry", e.Hash.String(), "reason", q.Reason)
+			} else if err != nil {
+				return false, err
+			}
+		}
+		if g.b.full() {
+			if err := flush(); err != nil {
+				return false, err
+			}
+			g = l.newGroup()
+		}
+		return true, nil
+	})
+	if err != nil {
+		g.b.release()
+		return fmt.Errorf("oplog: rebuild views: %w", err)
+	}
+	return flush()
+}
+
+// retryQuarantine folds entries that a newer program understands.
+func (l *Log) retryQuarantine() error {
+	var list []place
+	snap := l.db.snapshot()
+	err := snap.scan([]byte{tabAside}, nil, false, func(key, value []byte) (bool, error) {
+		if value[0] == stateQuarantined {
+			list = append(list, place{binary.BigEndian.Uint32(key[1:]), binary.BigEndian.Uint64(key[5:])})
+		}
+		return true, nil
+	})
+	snap.release()
+	for len(list) > 0 && err == nil {
+		list, err = l.retry(list)
+	}
+	if err != nil {
+		return fmt.Errorf("oplog: retry quarantined entries: %w", err)
+	}
+	return nil
+}
+
+// retry delivers as many of the entries as fit one transaction and returns
+// the rest.
+func (l *Log) retry(list []place) ([]place, error) {
+	g := l.newGroup()
+	defer g.b.release()
+	for len(list) > 0 && !g.b.full() {
+		p := list[0]
+		list = list[1:]
+		ln := g.laneAt(p.lane)
+		e, _, err := getEntry(g.b.get, p)
+		if err != nil {
+			return nil, err
+		}
+		g.b.del(seqKey(tabAside, p.lane, p.seq))
+		if err := g.deliver(ln, &e); err != nil {
+			return nil, err
+		}
+	}
+	g.saveViews()
+	state := binary.BigEndian.AppendUint64(nil, g.arrival)
+	g.b.set(metaKey("state"), binary.BigEndian.AppendUint64(state, uint64(l.clock.Last())))
+	if err := l.db.commit(g.b); err != nil {
+		return nil, err
+	}
+	l.publish(g)
+	return list, nil
+}
