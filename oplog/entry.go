@@ -13,13 +13,16 @@ import (
 // Limits of the envelope. They are frozen for the life of the protocol (L6).
 const (
 	EnvelopeVersion = 0
-	MaxPayload      = 1 << 20 // bytes; larger things are blobs
-	MaxKind         = 32      // bytes
-	MaxAuthor       = 256     // bytes
-	MaxOpID         = 256     // bytes
-	SaltSize        = 16
+	// MaxPayload is in bytes; larger things are blobs. It leaves the encoded
+	// entry below 1 MiB, where badger would move it to the value log, a second
+	// file that a power cut can tear from the first.
+	MaxPayload = 1<<20 - 1024
+	MaxKind    = 32  // bytes
+	MaxAuthor  = 256 // bytes
+	MaxOpID    = 256 // bytes
+	SaltSize   = 16
 	// MaxEntry is the hard ceiling of an encoded entry in bytes.
-	MaxEntry = MaxPayload + 1024
+	MaxEntry = 1<<20 - 64
 )
 
 // Header is what the chain covers of an entry. Its exact bytes are kept and
@@ -139,79 +142,98 @@ func (e *Entry) seal() {
 // know. The envelope is frozen, so this is damage or another protocol.
 var ErrVersion = errors.New("oplog: unknown envelope version")
 
-const maxHeader = 9*9 + 16 + 32 + 32 + MaxKind + MaxAuthor + 16
+// maxHeader is the size of the largest header within the limits.
+const maxHeader = 1 + 1 + (2 + 16) + 9 + 9 + (2 + 32) + (2 + MaxKind) + (3 + MaxAuthor) + 5 + (2 + 32)
 
 // ParseEntry reads one entry from the start of b and returns what is left.
 // The entry's slices alias b. It checks form and limits, and that a present
 // payload fits the header; it does not check the payload's own opening, which
 // is a matter for quarantine (L6), nor the chain.
 func ParseEntry(b []byte) (e Entry, rest []byte, err error) {
-	r := reader{b: b}
-	r.array(3)
-	raw := r.bin(maxHeader)
-	if r.err != nil {
-		return Entry{}, nil, r.err
-	}
-	if e.Header, err = parseHeader(raw); err != nil {
+	if rest, err = e.decode(b); err != nil {
 		return Entry{}, nil, err
 	}
-	e.RawHeader = raw
-	e.Hash = sha256.Sum256(raw)
+	e.Hash = sha256.Sum256(e.RawHeader)
+	if e.Payload != nil && payloadHash(e.Salt, e.Payload) != e.PayloadHash {
+		return Entry{}, nil, fmt.Errorf("%w: payload does not fit its header's hash", ErrMalformed)
+	}
+	return e, rest, nil
+}
+
+// decode is ParseEntry without the hashing: Hash stays as it is and the
+// payload is unproven.
+func (e *Entry) decode(b []byte) (rest []byte, err error) {
+	r := reader{b: b}
+	r.array(3)
+	e.RawHeader = r.bin(maxHeader)
+	if r.err != nil {
+		return nil, r.err
+	}
+	if err := e.Header.decode(e.RawHeader); err != nil {
+		return nil, err
+	}
 	if r.nil() {
 		if !r.nil() {
 			r.fail("payload without salt")
 		}
+		e.Salt, e.Payload = nil, nil
 	} else {
 		e.Salt = r.binN(SaltSize)
 		e.Payload = r.bin(MaxPayload)
-	}
-	if r.err != nil {
-		return Entry{}, nil, r.err
-	}
-	if e.Payload != nil {
-		if len(e.Payload) != int(e.PayloadLen) || payloadHash(e.Salt, e.Payload) != e.PayloadHash {
-			return Entry{}, nil, fmt.Errorf("%w: payload does not fit its header", ErrMalformed)
+		if r.err == nil && len(e.Payload) != int(e.PayloadLen) {
+			r.fail("payload is not as long as its header says,")
 		}
 	}
-	return e, b[r.pos:], nil
+	if r.err != nil {
+		return nil, r.err
+	}
+	return b[r.pos:], nil
 }
 
-func parseHeader(raw []byte) (h Header, err error) {
+func (h *Header) decode(raw []byte) error {
 	r := reader{b: raw}
 	r.array(9)
 	if v := r.uint(); r.err == nil && v != EnvelopeVersion {
-		return h, fmt.Errorf("%w: %d", ErrVersion, v)
+		return fmt.Errorf("%w: %d", ErrVersion, v)
 	}
-	copy(h.Origin[:], r.binN(len(h.Origin)))
+	r.fixed(h.Origin[:])
 	h.Seq = r.uint()
 	if c := r.byte(); r.err == nil && c != 0xcf {
 		r.fail("timestamp not in its fixed form")
 	}
 	h.Time = hlc.Timestamp(r.uintN(8))
-	copy(h.Prev[:], r.binN(len(h.Prev)))
-	h.Kind = string(r.str(MaxKind))
-	h.Author = string(r.str(MaxAuthor))
+	r.fixed(h.Prev[:])
+	// Kind and author lie side by side: one allocation holds both.
+	start := r.pos
+	kind := r.str(MaxKind)
+	kindEnd := r.pos
+	author := r.str(MaxAuthor)
+	if r.err == nil {
+		both := string(raw[start:r.pos])
+		h.Kind = both[kindEnd-start-len(kind) : kindEnd-start]
+		h.Author = both[len(both)-len(author):]
+	}
 	n := r.uint()
 	if r.err == nil && n > MaxPayload {
-		r.fail("payload length over the limit")
+		r.fail(fmt.Sprintf("payload of %d bytes, limit %d,", n, MaxPayload))
 	}
 	h.PayloadLen = uint32(n)
-	copy(h.PayloadHash[:], r.binN(len(h.PayloadHash)))
+	r.fixed(h.PayloadHash[:])
 	r.end()
-	if r.err != nil {
-		return Header{}, r.err
-	}
 	switch {
+	case r.err != nil:
 	case h.Seq == 0:
-		err = fmt.Errorf("%w: seq 0", ErrMalformed)
+		r.fail("seq 0 before the end")
 	case h.Time == 0:
-		err = fmt.Errorf("%w: no timestamp", ErrMalformed)
+		r.fail("no timestamp before the end")
+	case h.Time > hlc.Max:
+		r.fail("timestamp without a text form before the end")
 	case h.Kind == "":
-		err = fmt.Errorf("%w: no kind", ErrMalformed)
+		r.fail("no kind before the end")
 	case (h.Seq == 1) != h.Prev.IsZero():
-		err = fmt.Errorf("%w: previous hash at seq %d", ErrMalformed, h.Seq)
+		r.fail(fmt.Sprintf("previous hash does not fit seq %d, before the end", h.Seq))
 	}
-	return h, err
+	return r.err
 }
 
 // Clone copies everything the entry's slices alias.

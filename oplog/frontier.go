@@ -2,8 +2,8 @@ package oplog
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
-	"fmt"
 	"slices"
 )
 
@@ -15,7 +15,7 @@ type Tip struct {
 
 // Frontier says what a replica durably holds and has folded or set aside:
 // for each origin its tips, nearly always one (L2, L7c). The zero value holds
-// nothing and is ready for reading; use Set to write.
+// nothing and is ready for reading.
 type Frontier map[OriginID][]Tip
 
 // MaxFrontierOrigins bounds what ParseFrontier accepts.
@@ -26,18 +26,11 @@ const MaxTips = 64
 
 // Seq is the highest seq held of an origin, over all branches.
 func (f Frontier) Seq(o OriginID) uint64 {
-	var max uint64
+	var highest uint64
 	for _, t := range f[o] {
-		max = maxSeq(max, t.Seq)
+		highest = max(highest, t.Seq)
 	}
-	return max
-}
-
-func maxSeq(a, b uint64) uint64 {
-	if a > b {
-		return a
-	}
-	return b
+	return highest
 }
 
 // Has reports whether t is one of the origin's tips.
@@ -76,13 +69,20 @@ func (f Frontier) Origins() []OriginID {
 func (f Frontier) Digest() Hash { return sha256.Sum256(f.Append(nil)) }
 
 // Append encodes the frontier: an array of [origin, [[seq, hash]...]] in
-// byte order of origin, the tips by seq then hash.
+// byte order of origin, the tips by seq then hash. Equal sets of tips give
+// equal bytes: an origin without tips is left out, a tip given twice is
+// written once. ParseFrontier refuses more than MaxFrontierOrigins origins or
+// MaxTips tips of one; who builds frontiers keeps below that.
 func (f Frontier) Append(dst []byte) []byte {
-	ids := f.Origins()
+	ids := slices.DeleteFunc(f.Origins(), func(o OriginID) bool { return len(f[o]) == 0 })
 	dst = appendArrayLen(dst, len(ids))
 	for _, o := range ids {
-		tips := slices.Clone(f[o])
-		slices.SortFunc(tips, compareTips)
+		tips := f[o]
+		if len(tips) > 1 {
+			tips = slices.Clone(tips)
+			slices.SortFunc(tips, compareTips)
+			tips = slices.Compact(tips)
+		}
 		dst = appendArrayLen(dst, 2)
 		dst = appendBin(dst, o[:])
 		dst = appendArrayLen(dst, len(tips))
@@ -96,11 +96,8 @@ func (f Frontier) Append(dst []byte) []byte {
 }
 
 func compareTips(a, b Tip) int {
-	if a.Seq != b.Seq {
-		if a.Seq < b.Seq {
-			return -1
-		}
-		return 1
+	if c := cmp.Compare(a.Seq, b.Seq); c != 0 {
+		return c
 	}
 	return bytes.Compare(a.Hash[:], b.Hash[:])
 }
@@ -110,26 +107,30 @@ func ParseFrontier(b []byte) (f Frontier, rest []byte, err error) {
 	r := reader{b: b}
 	n := r.arrayLen()
 	if r.err == nil && n > MaxFrontierOrigins {
-		r.fail(fmt.Sprintf("frontier of %d origins, limit %d", n, MaxFrontierOrigins))
+		r.failSize("frontier", n, MaxFrontierOrigins)
 	}
 	f = Frontier{}
 	var last OriginID
 	for i := 0; i < n && r.err == nil; i++ {
 		r.array(2)
 		var o OriginID
-		copy(o[:], r.binN(len(o)))
+		r.fixed(o[:])
 		if r.err == nil && i > 0 && o.Compare(last) <= 0 {
 			r.fail("origins out of order")
 		}
 		last = o
 		m := r.arrayLen()
-		if r.err == nil && (m == 0 || m > MaxTips) {
-			r.fail(fmt.Sprintf("%d tips, limit %d", m, MaxTips))
+		switch {
+		case r.err != nil:
+		case m == 0:
+			r.fail("origin without tips")
+		case m > MaxTips:
+			r.failSize("tips", m, MaxTips)
 		}
 		for j := 0; j < m && r.err == nil; j++ {
 			r.array(2)
 			t := Tip{Seq: r.uint()}
-			copy(t.Hash[:], r.binN(len(t.Hash)))
+			r.fixed(t.Hash[:])
 			if r.err == nil && t.Seq == 0 {
 				r.fail("tip at seq 0")
 			}

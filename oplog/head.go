@@ -69,13 +69,16 @@ func ParseHead(b []byte) (h Head, rest []byte, err error) {
 	if v := r.uint(); r.err == nil && v != EnvelopeVersion {
 		return Head{}, nil, fmt.Errorf("%w: %d", ErrVersion, v)
 	}
-	copy(h.Origin[:], r.binN(len(h.Origin)))
+	r.fixed(h.Origin[:])
 	h.Seq = r.uint()
-	copy(h.Hash[:], r.binN(len(h.Hash)))
+	r.fixed(h.Hash[:])
 	h.Floor = hlc.Timestamp(r.uint())
-	copy(h.Sig[:], r.binN(len(h.Sig)))
+	r.fixed(h.Sig[:])
 	if r.err == nil && h.Seq == 0 {
 		r.fail("head at seq 0")
+	}
+	if r.err == nil && h.Floor > hlc.Max {
+		r.fail("floor above every timestamp")
 	}
 	if r.err != nil {
 		return Head{}, nil, r.err

@@ -80,6 +80,15 @@ func (r *reader) fail(what string) {
 	}
 }
 
+// failSize and its like are apart so that what calls them stays small.
+func (r *reader) failSize(what string, n, limit int) {
+	r.fail(fmt.Sprintf("%s of %d, limit %d,", what, n, limit))
+}
+
+func (r *reader) failExact(what string, n, want int) {
+	r.fail(fmt.Sprintf("%s of %d, want %d,", what, n, want))
+}
+
 func (r *reader) take(n int) []byte {
 	if r.err != nil {
 		return nil
@@ -94,68 +103,93 @@ func (r *reader) take(n int) []byte {
 }
 
 func (r *reader) byte() byte {
-	if b := r.take(1); b != nil {
-		return b[0]
+	if r.err == nil && r.pos < len(r.b) {
+		c := r.b[r.pos]
+		r.pos++
+		return c
 	}
+	r.fail("truncated")
 	return 0
 }
 
+// uintN reads a big-endian number of 1, 2, 4 or 8 bytes.
 func (r *reader) uintN(n int) uint64 {
-	var v uint64
-	for _, c := range r.take(n) {
-		v = v<<8 | uint64(c)
+	b := r.take(n)
+	if b == nil {
+		return 0
 	}
-	return v
+	switch n {
+	case 1:
+		return uint64(b[0])
+	case 2:
+		return uint64(binary.BigEndian.Uint16(b))
+	case 4:
+		return uint64(binary.BigEndian.Uint32(b))
+	}
+	return binary.BigEndian.Uint64(b)
+}
+
+// sizeN reads a length of 1, 2 or 4 bytes that must be at least min, else a
+// shorter form would do, and at most max.
+func (r *reader) sizeN(what string, n int, min, max uint64) int {
+	v := r.uintN(n)
+	switch {
+	case r.err != nil:
+		return 0
+	case v < min:
+		r.fail(what + " length not in its shortest form")
+		return 0
+	case v > max:
+		r.fail(fmt.Sprintf("%s of %d, limit %d,", what, v, max))
+		return 0
+	}
+	return int(v)
 }
 
 func (r *reader) uint() uint64 {
 	c := r.byte()
-	if r.err != nil {
-		return 0
+	if c < 0x80 {
+		return uint64(c)
 	}
 	var v, min uint64
-	switch {
-	case c < 0x80:
-		return uint64(c)
-	case c == 0xcc:
+	switch c {
+	case 0xcc:
 		v, min = r.uintN(1), 0x80
-	case c == 0xcd:
+	case 0xcd:
 		v, min = r.uintN(2), 1<<8
-	case c == 0xce:
+	case 0xce:
 		v, min = r.uintN(4), 1<<16
-	case c == 0xcf:
+	case 0xcf:
 		v, min = r.uintN(8), 1<<32
 	default:
 		r.pos--
 		r.fail("not an unsigned number")
 		return 0
 	}
-	if r.err == nil && v < min {
+	if r.err != nil {
+		return 0
+	}
+	if v < min {
 		r.fail("number not in its shortest form")
+		return 0
 	}
 	return v
 }
 
+// maxArray is how long an array may be before its reader has its say.
+const maxArray = 1<<31 - 1
+
 func (r *reader) arrayLen() int {
 	c := r.byte()
-	if r.err != nil {
-		return 0
-	}
 	switch {
+	case r.err != nil:
+		return 0
 	case c&0xf0 == 0x90:
 		return int(c & 0x0f)
 	case c == 0xdc:
-		n := int(r.uintN(2))
-		if n < 16 {
-			r.fail("array length not in its shortest form")
-		}
-		return n
+		return r.sizeN("array", 2, 16, maxArray)
 	case c == 0xdd:
-		n := int(r.uintN(4))
-		if n < 1<<16 {
-			r.fail("array length not in its shortest form")
-		}
-		return n
+		return r.sizeN("array", 4, 1<<16, maxArray)
 	}
 	r.pos--
 	r.fail("not an array")
@@ -165,7 +199,7 @@ func (r *reader) arrayLen() int {
 // array demands an array of exactly n elements.
 func (r *reader) array(n int) {
 	if got := r.arrayLen(); r.err == nil && got != n {
-		r.fail(fmt.Sprintf("array of %d elements, want %d", got, n))
+		r.failExact("array", got, n)
 	}
 }
 
@@ -174,24 +208,17 @@ func (r *reader) bin(max int) []byte {
 	if r.err != nil {
 		return nil
 	}
-	var n, min int
+	var n int
 	switch c {
 	case 0xc4:
-		n = int(r.uintN(1))
+		n = r.sizeN("byte string", 1, 0, uint64(max))
 	case 0xc5:
-		n, min = int(r.uintN(2)), 1<<8
+		n = r.sizeN("byte string", 2, 1<<8, uint64(max))
 	case 0xc6:
-		n, min = int(r.uintN(4)), 1<<16
+		n = r.sizeN("byte string", 4, 1<<16, uint64(max))
 	default:
 		r.pos--
 		r.fail("not a byte string")
-		return nil
-	}
-	if r.err == nil && n < min {
-		r.fail("byte string length not in its shortest form")
-	}
-	if r.err == nil && n > max {
-		r.fail(fmt.Sprintf("byte string of %d, limit %d", n, max))
 	}
 	return r.take(n)
 }
@@ -200,7 +227,7 @@ func (r *reader) bin(max int) []byte {
 func (r *reader) binN(n int) []byte {
 	b := r.bin(n)
 	if r.err == nil && len(b) != n {
-		r.fail(fmt.Sprintf("byte string of %d, want %d", len(b), n))
+		r.failExact("byte string", len(b), n)
 	}
 	if r.err != nil {
 		return nil
@@ -208,31 +235,39 @@ func (r *reader) binN(n int) []byte {
 	return b
 }
 
+// fixed reads a byte string exactly as long as dst into it. Keys, hashes and
+// signatures are short enough for one look at their two leading bytes.
+func (r *reader) fixed(dst []byte) {
+	if p, n := r.pos, len(dst); r.err == nil && n < 1<<8 && n+2 <= len(r.b)-p {
+		if b := r.b[p : p+2+n]; b[0] == 0xc4 && int(b[1]) == n {
+			copy(dst, b[2:])
+			r.pos = p + 2 + n
+			return
+		}
+	}
+	copy(dst, r.binN(len(dst)))
+}
+
 func (r *reader) str(max int) []byte {
 	c := r.byte()
 	if r.err != nil {
 		return nil
 	}
-	var n, min int
+	var n int
 	switch {
 	case c&0xe0 == 0xa0:
-		n = int(c & 0x1f)
+		if n = int(c & 0x1f); n > max {
+			r.failSize("string", n, max)
+		}
 	case c == 0xd9:
-		n, min = int(r.uintN(1)), 32
+		n = r.sizeN("string", 1, 32, uint64(max))
 	case c == 0xda:
-		n, min = int(r.uintN(2)), 1<<8
+		n = r.sizeN("string", 2, 1<<8, uint64(max))
 	case c == 0xdb:
-		n, min = int(r.uintN(4)), 1<<16
+		n = r.sizeN("string", 4, 1<<16, uint64(max))
 	default:
 		r.pos--
 		r.fail("not a string")
-		return nil
-	}
-	if r.err == nil && n < min {
-		r.fail("string length not in its shortest form")
-	}
-	if r.err == nil && n > max {
-		r.fail(fmt.Sprintf("string of %d bytes, limit %d", n, max))
 	}
 	return r.take(n)
 }
