@@ -43,6 +43,23 @@ type Config struct {
 	MinFree int64
 	// Logger takes warnings. Nil means silence.
 	Logger *slog.Logger
+
+	// hook is called at named points of the commit path, for crash tests.
+	hook func(point string)
+}
+
+// The points of the commit path at which a crash is tried.
+const (
+	pointApplied   = "applied"   // writes collected, nothing on disk
+	pointCommitted = "committed" // on disk, not published, nobody answered
+	pointPublished = "published" // readable, nobody answered
+	pointAnswered  = "answered"  // callers know
+)
+
+func (c *Config) at(point string) {
+	if c.hook != nil {
+		c.hook(point)
+	}
 }
 
 const defaultMinFree = 160 << 20

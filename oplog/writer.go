@@ -269,6 +269,7 @@ func (l *Log) runGroup(jobs []job) (n int, err error) {
 			jobs[i].finish(e)
 		}
 	}
+	l.cfg.at(pointAnswered)
 	return done, nil
 }
 
@@ -321,17 +322,20 @@ func (l *Log) finishGroup(g *group) error {
 			head.sign(l.cfg.Signer)
 		}
 	}()
+	l.cfg.at(pointApplied)
 	err := l.db.commit(g.b)
 	<-signed
 	if err != nil {
 		return err
 	}
+	l.cfg.at(pointCommitted)
 	l.w.pendingHead = nil
 	if own != nil {
 		own.head = head
 		l.w.pendingHead = &head
 	}
 	l.publish(g)
+	l.cfg.at(pointPublished)
 	if g.maxSeen != 0 {
 		if err := l.clock.Merge(g.maxSeen); err != nil {
 			l.cfg.Logger.Warn("clock not moved", "error", err)
