@@ -74,8 +74,10 @@ type MsgRange struct {
 	Range oplog.Range
 }
 
-// MsgCredit lets the receiver send so many more bytes of ranges.
-type MsgCredit struct{ Bytes uint64 }
+// MsgCredit lets the other side send ranges until their cost (RangeCost) in
+// this session reaches Total. It is a running total, so that a repeat changes
+// nothing.
+type MsgCredit struct{ Total uint64 }
 
 // MsgHeads carries heads, for the floors in them (K4).
 type MsgHeads struct{ Heads []oplog.Head }

@@ -14,7 +14,7 @@ import (
 
 // Limits of the wire. A frame over its limit costs the connection (L5).
 const (
-	WireVersion = 1
+	ProtocolVersion = 1
 
 	frameHeaderSize = 16
 	// MaxFrame bounds the body of every frame but a range's.
@@ -42,7 +42,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 func AppendFrame(dst []byte, m Message) ([]byte, error) {
 	start := len(dst)
 	dst = append(dst, frameMagic[:]...)
-	dst = append(dst, WireVersion, byte(m.kind()), 0, 0)
+	dst = append(dst, ProtocolVersion, byte(m.kind()), 0, 0)
 	dst = append(dst, 0, 0, 0, 0, 0, 0, 0, 0)
 	dst = m.appendBody(dst)
 	n := len(dst) - start - frameHeaderSize
@@ -133,8 +133,8 @@ func checkFrameHeader(head []byte) (k messageKind, n int, err error) {
 	if [4]byte(head[:4]) != frameMagic {
 		return 0, 0, fmt.Errorf("%w: wrong magic %x", ErrFrame, head[:4])
 	}
-	if head[4] != WireVersion {
-		return 0, 0, fmt.Errorf("%w: wire version %d, this program speaks %d", ErrFrame, head[4], WireVersion)
+	if head[4] != ProtocolVersion {
+		return 0, 0, fmt.Errorf("%w: wire version %d, this program speaks %d", ErrFrame, head[4], ProtocolVersion)
 	}
 	k = messageKind(head[5])
 	if k < kindHello || k > kindPong {
@@ -193,7 +193,7 @@ func (m *MsgRange) appendBody(b []byte) []byte {
 }
 
 func (m *MsgCredit) appendBody(b []byte) []byte {
-	return binary.BigEndian.AppendUint64(b, m.Bytes)
+	return binary.BigEndian.AppendUint64(b, m.Total)
 }
 
 func (m *MsgHeads) appendBody(b []byte) []byte {
@@ -264,7 +264,7 @@ func parseBody(k messageKind, body []byte) (Message, error) {
 	case kindRange:
 		m = d.rangeOf()
 	case kindCredit:
-		m = &MsgCredit{Bytes: d.uint64()}
+		m = &MsgCredit{Total: d.uint64()}
 	case kindHeads:
 		m = d.heads()
 	case kindFloorAsk:
