@@ -48,7 +48,7 @@ func (o OriginID) IsZero() bool { return o == OriginID{} }
 // Compare orders origins by their bytes.
 func (o OriginID) Compare(p OriginID) int { return bytes.Compare(o[:], p[:]) }
 
-// ParseOriginID reads the hex form.
+// ParseOriginID reads the hex form, lower case only: an id has one text.
 func ParseOriginID(s string) (OriginID, error) {
 	var o OriginID
 	if err := parseHex(o[:], s); err != nil {
@@ -69,7 +69,7 @@ func (h Hash) String() string { return hex.EncodeToString(h[:]) }
 // IsZero reports whether no digest is given.
 func (h Hash) IsZero() bool { return h == Hash{} }
 
-// ParseHash reads the hex form.
+// ParseHash reads the hex form, lower case only.
 func ParseHash(s string) (Hash, error) {
 	var h Hash
 	if err := parseHex(h[:], s); err != nil {
@@ -81,6 +81,11 @@ func ParseHash(s string) (Hash, error) {
 func parseHex(dst []byte, s string) error {
 	if len(s) != 2*len(dst) {
 		return fmt.Errorf("want %d hex digits, got %d", 2*len(dst), len(s))
+	}
+	for i := range len(s) {
+		if c := s[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return fmt.Errorf("want lower-case hex digits, got %q", s)
+		}
 	}
 	_, err := hex.Decode(dst, []byte(s))
 	return err
