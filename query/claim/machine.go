@@ -1,0 +1,218 @@
+package claim
+
+import (
+	"math"
+
+	"tallystick/hlc"
+	"tallystick/oplog"
+)
+
+// act is what an entry does to a task.
+type act byte
+
+const (
+	actRequest  act = iota + 1 // opens the task
+	actClaim                   // claimed
+	actKeep                    // ready, blocked, or no status: the holder goes on
+	actRenew                   // the same with a lease asked for
+	actRelease                 // released
+	actApply                   // applied
+	actFail                    // failed
+	actWithdraw                // superseded, without naming a claim
+	actLose                    // superseded, naming the claim that is lost
+)
+
+// input is what the replay needs of one entry.
+type input struct {
+	ref   oplog.Ref
+	act   act
+	actor actor
+	num   int64     // request: expiry in unix ms, 0 for none; claim, keep, renew: lease in ms, 0 for the default
+	claim oplog.Ref // actLose
+}
+
+// Rule says why a claim was lost.
+type Rule byte
+
+// The rules.
+const (
+	RuleEarliest Rule = iota + 1 // stamped inside another identity's live span (K1)
+	RuleClosed                   // the task was closed (K3)
+	RuleExpired                  // the task had expired (K3)
+)
+
+// String is the rule as clients see it.
+func (r Rule) String() string {
+	switch r {
+	case RuleEarliest:
+		return "earliest_claim_wins"
+	case RuleClosed:
+		return "task_closed"
+	case RuleExpired:
+		return "task_expired"
+	}
+	return "unknown"
+}
+
+// loss is a claim that lost and what it lost to.
+type loss struct {
+	claim  oplog.Ref
+	winner oplog.Ref // the live claim, the close, or the request that expired
+	rule   Rule
+	told   bool // a superseded ack names it
+}
+
+// state is a task after some of its entries, all in C2 order.
+type state struct {
+	request   oplog.Ref // the earliest that opens it; zero if none is here
+	requester []actor   // whoever opened it, in C2 order
+	expires   hlc.Timestamp
+
+	closed   oplog.Ref // the entry that closed it; zero while open
+	closedBy act
+
+	claim  oplog.Ref // latest claim that won; zero if none yet
+	holder actor
+	end    hlc.Timestamp // when that claim's life ends, by what is known
+	ended  bool          // its home has ended it, or the task closed
+}
+
+const forever = hlc.Timestamp(math.MaxUint64)
+
+// requests notes who opened the task, before the replay of the acks: a
+// request counts for every ack, whichever was stamped first.
+func (s *state) requests(in []input) {
+	for _, i := range in {
+		if i.act != actRequest {
+			continue
+		}
+		if s.request.IsZero() {
+			s.request = i.ref
+			s.expires = forever
+			if i.num > 0 {
+				s.expires = hlc.New(i.num, 0)
+			}
+		}
+		s.requester = append(s.requester, i.actor)
+	}
+}
+
+func (s *state) expiry() hlc.Timestamp {
+	if s.request.IsZero() {
+		return forever
+	}
+	return s.expires
+}
+
+// live reports whether somebody holds the task at t.
+func (s *state) live(t hlc.Timestamp) bool {
+	return !s.claim.IsZero() && !s.ended && s.closed.IsZero() && t < s.end
+}
+
+// lease is the end of a lease that starts at t.
+func (s *state) lease(t hlc.Timestamp, ms int64) hlc.Timestamp {
+	if ms == 0 {
+		ms = DefaultLease.Milliseconds()
+	}
+	ms = min(max(ms, MinLease.Milliseconds()), MaxLease.Milliseconds())
+	end := t + hlc.Timestamp(uint64(ms)<<16)
+	if end < t {
+		end = forever
+	}
+	return min(end, s.expiry())
+}
+
+// step replays one ack. The verdict on a claim that loses is returned; claims
+// that win or join lose nothing.
+func (s *state) step(i input) (lost loss, isLoss bool) {
+	t := i.ref.Time()
+	holds := s.live(t) && s.holder == i.actor
+	switch i.act {
+	case actClaim:
+		return s.take(i, holds)
+	case actRenew:
+		// A renewal after the end is a new claim (K3).
+		if holds || !s.claim.IsZero() && s.holder == i.actor {
+			return s.take(i, holds)
+		}
+	case actKeep:
+		if holds {
+			s.end = max(s.end, s.lease(t, i.num))
+		}
+	case actRelease:
+		if holds {
+			s.ended, s.end = true, t
+		}
+	case actApply:
+		s.close(i)
+	case actFail:
+		if holds {
+			s.close(i)
+		}
+	case actWithdraw:
+		for _, r := range s.requester {
+			if r == i.actor {
+				s.close(i)
+				break
+			}
+		}
+	case actLose:
+		// Ends that one claim, never the task; it stays in force when the winner
+		// turns out to be none (K1).
+		if i.claim == s.claim && s.holder == i.actor && s.live(t) {
+			s.ended, s.end = true, t
+		}
+	}
+	return loss{}, false
+}
+
+// take judges a claim.
+func (s *state) take(i input, holds bool) (loss, bool) {
+	t := i.ref.Time()
+	switch {
+	case !s.closed.IsZero():
+		return loss{claim: i.ref, winner: s.closed, rule: RuleClosed}, true
+	case t >= s.expiry():
+		return loss{claim: i.ref, winner: s.request, rule: RuleExpired}, true
+	case holds: // K2: joins, and renews like any ack of the holder
+		s.end = max(s.end, s.lease(t, i.num))
+	case s.live(t):
+		return loss{claim: i.ref, winner: s.claim, rule: RuleEarliest}, true
+	default:
+		s.claim, s.holder, s.end, s.ended = i.ref, i.actor, s.lease(t, i.num), false
+	}
+	return loss{}, false
+}
+
+func (s *state) close(i input) {
+	if !s.closed.IsZero() {
+		return // the first close stands
+	}
+	s.closed, s.closedBy = i.ref, i.act
+	if s.live0() {
+		s.ended, s.end = true, min(s.end, i.ref.Time())
+	}
+}
+
+func (s *state) live0() bool { return !s.claim.IsZero() && !s.ended }
+
+// replay runs all inputs of a task, which are in C2 order.
+func replay(in []input) (s state, losses []loss) {
+	s.requests(in)
+	told := map[oplog.Ref]bool{}
+	for _, i := range in {
+		if i.act == actRequest {
+			continue
+		}
+		if l, ok := s.step(i); ok {
+			losses = append(losses, l)
+		}
+		if i.act == actLose {
+			told[i.claim] = true
+		}
+	}
+	for n := range losses {
+		losses[n].told = told[losses[n].claim]
+	}
+	return s, losses
+}

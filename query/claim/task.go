@@ -1,0 +1,74 @@
+package claim
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"strings"
+	"time"
+
+	"tallystick/hlc"
+	"tallystick/oplog"
+	"tallystick/query/imported"
+	"tallystick/query/logstream"
+)
+
+// Leases (K3).
+const (
+	DefaultLease = 12 * time.Hour
+	MinLease     = hlc.DefaultBound    // never shorter than the clock bound
+	MaxLease     = 30 * 24 * time.Hour // longer work renews
+)
+
+// TaskKey is the key of the task that an event opens or belongs to: its
+// stream and correlation, else its import key, so that two imports of one row
+// are one task, else the event itself.
+func TaskKey(stream, correlation string, key imported.Key, event oplog.Hash) string {
+	switch {
+	case correlation != "":
+		return "c\x00" + stream + "\x00" + correlation
+	case !key.IsZero():
+		return "i\x00" + key.Source + "\x00" + key.ID
+	}
+	return "r\x00" + event.String()
+}
+
+// TaskKeyOf is the key of the task that a stored event or ack belongs to.
+func TaskKeyOf(e *oplog.Entry) (string, error) {
+	raw, err := logstream.Decode(e)
+	if err != nil {
+		return "", err
+	}
+	return taskKeyOf(&raw, e.Hash), nil
+}
+
+func taskKeyOf(raw *logstream.Raw, hash oplog.Hash) string {
+	if raw.Ack {
+		return string(raw.Task)
+	}
+	return TaskKey(string(raw.Stream), string(raw.Correlation), raw.Import, hash)
+}
+
+// opens reports whether an event opens a task.
+func opens(raw *logstream.Raw) bool {
+	return !raw.Ack && (string(raw.Type) == logstream.TypeRequest || strings.HasSuffix(string(raw.Type), ".request") ||
+		string(raw.Status) == logstream.StatusOpen)
+}
+
+// taskID is a task's name in the view's rows.
+type taskID [16]byte
+
+func idOf[T ~string | ~[]byte](key T) taskID {
+	d := sha256.Sum256([]byte(key))
+	return taskID(d[:16])
+}
+
+// actor names an identity at its home: author and device. It is what K2 means
+// by "the same identity" and K1 by "its own home".
+type actor [16]byte
+
+func actorOf(author string, device []byte) actor {
+	h := sha256.New()
+	fmt.Fprintf(h, "%d\x00%s", len(author), author)
+	h.Write(device)
+	return actor(h.Sum(nil)[:16])
+}

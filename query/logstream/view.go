@@ -1,0 +1,204 @@
+package logstream
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/cespare/xxhash/v2"
+
+	"tallystick/oplog"
+	"tallystick/query/imported"
+)
+
+// ViewName is the name of this domain's view.
+const ViewName = "logstream"
+
+// The rows of the view. A print (see below) lets a scan reject what does not
+// match without reading the entry.
+//
+//	e Ref             print: every event and ack
+//	t hash8(to) Ref   print: those addressed to somebody, or to "*"
+//	c hash8(cor) Ref  print: those with a correlation
+//	k key16           Ref of the one that counts of an import key (or automatic ack)
+//	d key16 Ref       nothing: copies that do not count
+const (
+	rowEvent = 'e'
+	rowTo    = 't'
+	rowCor   = 'c'
+	rowKey   = 'k'
+	rowCopy  = 'd'
+)
+
+// print is the fingerprint of an event: hashes of what pages filter by.
+//
+//	to 8 | correlation 8 | stream 4 | room 4 | topic 4 | type 4 | writer 4 | status 1
+type print [37]byte
+
+const printLen = len(print{})
+
+func hash8[T ~string | ~[]byte](s T) uint64 {
+	if len(s) == 0 {
+		return 0
+	}
+	return xxhash.Sum64String(string(s)) | 1 // never 0, which stands for absent
+}
+
+func hash4[T ~string | ~[]byte](s T) uint32 { return uint32(hash8(s)) }
+
+func (raw *Raw) print(author string) (p print) {
+	binary.BigEndian.PutUint64(p[0:], hash8(raw.To))
+	binary.BigEndian.PutUint64(p[8:], hash8(raw.Correlation))
+	binary.BigEndian.PutUint32(p[16:], hash4(raw.Stream))
+	binary.BigEndian.PutUint32(p[20:], hash4(raw.Room))
+	binary.BigEndian.PutUint32(p[24:], hash4(raw.Topic))
+	binary.BigEndian.PutUint32(p[28:], hash4(raw.Type))
+	binary.BigEndian.PutUint32(p[32:], hash4(author))
+	p[36] = statusCode(raw.Status)
+	return p
+}
+
+// View folds events and acks.
+type View struct{}
+
+// Name is "logstream".
+func (View) Name() string { return ViewName }
+
+// Version of the rows.
+func (View) Version() uint32 { return 1 }
+
+// Kinds are events and acks.
+func (View) Kinds() []string { return []string{KindEvent, KindAck} }
+
+// Apply checks one entry and writes its index rows. Of several copies of one
+// import only the earliest by C2 has index rows, whatever came first (M1).
+func (View) Apply(tx oplog.Tx, e *oplog.Entry) error {
+	raw, err := Decode(e)
+	if err != nil {
+		return err
+	}
+	if err := raw.check(e.Author); err != nil {
+		return oplog.Quarantine("%s: %v", e.Kind, err)
+	}
+	ref, p := e.Ref(), raw.print(e.Author)
+	if key, ok := raw.dedup(); ok {
+		counts, err := takeKey(tx, key, ref)
+		if err != nil || !counts {
+			return err
+		}
+	}
+	return eachRow(ref, p, func(key []byte) error { return tx.Insert(key, p[:]) })
+}
+
+// takeKey settles which of several copies counts and reports whether it is
+// this one. A copy that counted until now loses its rows.
+func takeKey(tx oplog.Tx, key [16]byte, ref oplog.Ref) (counts bool, err error) {
+	row := append([]byte{rowKey}, key[:]...)
+	v, err := tx.Get(row)
+	if isNotFound(err) {
+		return true, tx.Insert(row, ref[:])
+	}
+	if err != nil {
+		return false, err
+	}
+	first, err := oplog.RefOf(v)
+	if err != nil {
+		return false, fmt.Errorf("logstream: import row: %w", err)
+	}
+	if first.Compare(ref) <= 0 {
+		return false, tx.Insert(copyRow(key, ref), nil)
+	}
+	old, err := tx.Get(refRow(rowEvent, first))
+	if err != nil {
+		return false, fmt.Errorf("logstream: row of an earlier import: %w", err)
+	}
+	if len(old) != printLen {
+		return false, fmt.Errorf("logstream: print of %d bytes", len(old))
+	}
+	if err := eachRow(first, print(old), tx.Delete); err != nil {
+		return false, err
+	}
+	if err := tx.Insert(copyRow(key, first), nil); err != nil {
+		return false, err
+	}
+	return true, tx.Set(row, ref[:])
+}
+
+// eachRow calls fn for the keys of an event's index rows.
+func eachRow(ref oplog.Ref, p print, fn func(key []byte) error) error {
+	if err := fn(refRow(rowEvent, ref)); err != nil {
+		return err
+	}
+	for i, table := range [2]byte{rowTo, rowCor} {
+		h := p[8*i : 8*i+8]
+		if binary.BigEndian.Uint64(h) == 0 {
+			continue
+		}
+		key := make([]byte, 0, 1+8+oplog.RefSize)
+		if err := fn(append(append(append(key, table), h...), ref[:]...)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func refRow(table byte, ref oplog.Ref) []byte {
+	return append(append(make([]byte, 0, 1+oplog.RefSize), table), ref[:]...)
+}
+
+func copyRow(key [16]byte, ref oplog.Ref) []byte {
+	return append(append(append(make([]byte, 0, 1+16+oplog.RefSize), rowCopy), key[:]...), ref[:]...)
+}
+
+func hashRow(table byte, h uint64) []byte {
+	return binary.BigEndian.AppendUint64(append(make([]byte, 0, 9), table), h)
+}
+
+// Imported returns the entry that counts for an import key, and whether there
+// is one.
+func Imported(views oplog.Views, key imported.Key) (oplog.Ref, bool, error) {
+	h := key.Hash()
+	return keyRef(views.View(ViewName), h)
+}
+
+func keyRef(r oplog.Reader, h [16]byte) (oplog.Ref, bool, error) {
+	v, err := r.Get(append([]byte{rowKey}, h[:]...))
+	if isNotFound(err) {
+		return oplog.Ref{}, false, nil
+	}
+	if err != nil {
+		return oplog.Ref{}, false, err
+	}
+	ref, err := oplog.RefOf(v)
+	return ref, err == nil, err
+}
+
+// Copy is an entry that does not count because an earlier one has the same
+// key, beside the one that counts (M3).
+type Copy struct {
+	Copy, Counts oplog.Ref
+}
+
+// Copies lists what was folded away as a copy, at most limit of them.
+func Copies(views oplog.Views, limit int) ([]Copy, error) {
+	r := views.View(ViewName)
+	var out []Copy
+	err := r.Scan([]byte{rowCopy}, nil, false, func(key, _ []byte) (bool, error) {
+		if len(out) == limit {
+			return false, nil
+		}
+		if len(key) != 1+16+oplog.RefSize {
+			return false, fmt.Errorf("logstream: copy row of %d bytes", len(key))
+		}
+		ref, err := oplog.RefOf(key[17:])
+		if err != nil {
+			return false, err
+		}
+		counts, _, err := keyRef(r, [16]byte(key[1:17]))
+		if err != nil {
+			return false, err
+		}
+		out = append(out, Copy{Copy: ref, Counts: counts})
+		return true, nil
+	})
+	return out, err
+}
