@@ -1,0 +1,137 @@
+package replica
+
+import (
+	"cmp"
+	"slices"
+
+	"tallystick/hlc"
+	"tallystick/oplog"
+)
+
+// Horizon is how far this replica has heard of each member, from which the
+// grade of a claim follows (K4). Read the Horizon first and the views after
+// it: then everything below its floors is in the views.
+type Horizon struct {
+	Label   string // of this replica
+	Wall    int64  // this replica's wall clock, unix ms
+	Members []MemberHorizon
+}
+
+// MemberHorizon is what is known of one member, this replica included.
+type MemberHorizon struct {
+	Label   string
+	Key     oplog.DeviceKey
+	Self    bool
+	Flagged bool            // a later device under a used label (I9)
+	Origins []OriginHorizon // its incarnations; none was heard of when empty
+	// HeardMillis is this replica's wall clock when it last heard the member
+	// itself; 0 when it never has. Floors may have come by others since.
+	HeardMillis  int64
+	OffsetMillis int64 // the member's wall clock minus this one's, when last heard
+	Reachable    bool
+}
+
+// OriginHorizon is the last signed word of one incarnation.
+type OriginHorizon struct {
+	ID    oplog.OriginID
+	Seq   uint64        // entries up to here are held
+	Floor hlc.Timestamp // no later entry is stamped below; 0 without a head
+	// Complete says that the head of Floor is the only tip and all entries up to
+	// it are here.
+	Complete bool
+}
+
+// Horizon reports how far this replica has heard of each member.
+func (r *Replica) Horizon() Horizon {
+	h := Horizon{Label: r.Label(), Wall: r.cfg.Wall()}
+	status := map[oplog.DeviceKey]PeerStatus{}
+	for _, p := range r.coreStatus().Peers {
+		status[p.Key] = p
+	}
+	origins := map[oplog.DeviceKey][]OriginHorizon{}
+	for _, o := range r.log.Origins() {
+		oh := OriginHorizon{ID: o.ID, Floor: o.Head.Floor}
+		for _, t := range o.Tips {
+			oh.Seq = max(oh.Seq, t.Seq)
+		}
+		oh.Complete = !o.Head.IsZero() && len(o.Tips) == 1 && o.Tips[0] == o.Head.Tip()
+		origins[o.Key] = append(origins[o.Key], oh)
+	}
+	for _, m := range r.Members() {
+		mh := MemberHorizon{Label: m.Label, Key: m.Key, Self: m.Key == r.key, Flagged: m.Flagged, Origins: origins[m.Key]}
+		slices.SortFunc(mh.Origins, func(a, b OriginHorizon) int { return a.ID.Compare(b.ID) })
+		if p, ok := status[m.Key]; ok {
+			mh.HeardMillis, mh.OffsetMillis, mh.Reachable = p.HeardMillis, p.OffsetMillis, p.Ready
+		}
+		if mh.Self {
+			mh.HeardMillis, mh.Reachable = h.Wall, true
+		}
+		h.Members = append(h.Members, mh)
+	}
+	return h
+}
+
+// Members lists the members by admission, this replica included. Before the
+// log has heard of the own admission, those known by its proof stand for it.
+func (r *Replica) Members() []Member {
+	var list []Member
+	err := r.log.View(func(s oplog.Snapshot) (err error) {
+		list, err = MembersIn(s)
+		return err
+	})
+	if err != nil {
+		return nil
+	}
+	have := map[oplog.DeviceKey]bool{}
+	for _, m := range list {
+		have[m.Key] = true
+	}
+	n := len(list)
+	r.members.mu.RLock()
+	for key, label := range r.members.known {
+		if !have[key] {
+			list = append(list, Member{Key: key, Label: label})
+		}
+	}
+	r.members.mu.RUnlock()
+	slices.SortFunc(list[n:], func(a, b Member) int { return cmp.Compare(a.Key.String(), b.Key.String()) })
+	return list
+}
+
+// LabelOf is the label of an origin's device, or "".
+func (r *Replica) LabelOf(o oplog.OriginID) string {
+	for _, or := range r.log.Origins() {
+		if or.ID != o {
+			continue
+		}
+		for _, m := range r.Members() {
+			if m.Key == or.Key {
+				return m.Label
+			}
+		}
+	}
+	return ""
+}
+
+// DurableOn says which members are known to hold an own or foreign entry
+// durably, and of which that is not known yet. This replica is not listed.
+func (r *Replica) DurableOn(origin oplog.OriginID, seq uint64) (on, notYet []string) {
+	holds := map[oplog.DeviceKey]bool{}
+	r.ask(func(Now) {
+		keys, _ := r.core.DurableOn(origin, seq)
+		for _, k := range keys {
+			holds[k] = true
+		}
+	})
+	on, notYet = []string{}, []string{}
+	for _, m := range r.Members() {
+		switch {
+		case m.Key == r.key:
+		case holds[m.Key]:
+			on = append(on, m.Label)
+		default:
+			notYet = append(notYet, m.Label)
+		}
+	}
+	return on, notYet
+}

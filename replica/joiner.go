@@ -1,0 +1,271 @@
+package replica
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"tallystick/oplog"
+)
+
+// JoinResult says where a join has led.
+type JoinResult struct {
+	Mesh    MeshID
+	Label   string // of this replica, fixed from now on
+	Inviter string // label of the device that admitted it
+	Key     oplog.DeviceKey
+}
+
+// Join makes the home in cfg a member of the mesh that the token invites to.
+// The replica must not be running; Open it afterwards, and it catches up. A
+// fresh home founds no mesh. A mesh of one without entries of users is
+// dropped; a home that holds more refuses, for what is in it belongs to
+// another mesh: join from a fresh home then.
+func Join(ctx context.Context, cfg Config, token string) (JoinResult, error) {
+	t, err := parseToken(token)
+	if err != nil {
+		return JoinResult{}, err
+	}
+	if err := cfg.Validate(); err != nil {
+		return JoinResult{}, err
+	}
+	c := cfg.withDefaults()
+	j := &joiner{cfg: &c, token: t}
+	copy(j.mesh[:], t.Mesh)
+	copy(j.inviter[:], t.Key)
+	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
+		return JoinResult{}, fmt.Errorf("replica: create the data directory: %w", err)
+	}
+	if j.keys, err = openKeys(&c, c.Logger); err != nil {
+		return JoinResult{}, err
+	}
+	if err := j.checkHome(ctx); err != nil {
+		return JoinResult{}, err
+	}
+	a, err := j.ask(ctx)
+	if err != nil {
+		return JoinResult{}, err
+	}
+	if err := j.settle(a); err != nil {
+		return JoinResult{}, err
+	}
+	return JoinResult{Mesh: j.mesh, Label: a.Label, Inviter: a.Inviter, Key: j.keys.public()}, nil
+}
+
+type joiner struct {
+	cfg     *Config
+	token   *inviteToken
+	mesh    MeshID
+	inviter oplog.DeviceKey
+	keys    *keys
+}
+
+// checkHome refuses a home whose entries would be lost.
+func (j *joiner) checkHome(ctx context.Context) error {
+	state, err := loadMesh(j.cfg)
+	if err == nil && state.id() == j.mesh {
+		return errorf(CodeConflict, "token", "nothing to do: `tally up` connects", "this replica is a member of that mesh, as %q", state.Label)
+	}
+	if err != nil && !meshMissing(err) {
+		return err
+	}
+	if !dirHasFiles(j.cfg.storeDir()) {
+		return nil
+	}
+	var mesh MeshID
+	if state != nil {
+		mesh = state.id()
+	}
+	members := NewMembership(mesh)
+	log, err := oplog.Open(ctx, oplog.Config{Dir: j.cfg.storeDir(), EncryptionKey: j.keys.store, Signer: j.keys.device,
+		Wall: j.cfg.Wall, Bound: j.cfg.Bound, MinFree: j.cfg.MinFree, Logger: j.cfg.Logger,
+		Projections: append([]oplog.Projection{members}, j.cfg.Projections...), Gate: members})
+	if err != nil {
+		return storeError(j.cfg.Dir, err)
+	}
+	defer log.Close()
+	origins := log.Origins()
+	n, err := userEntries(log)
+	if err != nil {
+		return storeError(j.cfg.Dir, err)
+	}
+	if n > 0 || len(origins) > 1 || len(origins) == 1 && origins[0].Key != j.keys.public() {
+		return errorf(CodeConflict, j.cfg.Dir, "join from a fresh home, for example with TALLY_HOME=DIR; entries cannot be brought along yet",
+			"the store in %s belongs to another mesh and holds %d entries of users and %d origins", j.cfg.Dir, n, len(origins))
+	}
+	return nil
+}
+
+// userEntries counts what somebody would miss: everything but the replica's
+// own founding acts, folded or not.
+func userEntries(log *oplog.Log) (n int, err error) {
+	err = log.View(func(s oplog.Snapshot) error {
+		return s.Arrived(0, false, func(_ uint64, e *oplog.Entry) (bool, error) {
+			if e.Kind != kindBirth && e.Kind != KindGenesis {
+				n++
+			}
+			return true, nil
+		})
+	})
+	if err != nil {
+		return 0, err
+	}
+	asides, err := log.Aside(1)
+	return n + len(asides), err
+}
+
+// ask knocks at the token's addresses until one answers.
+func (j *joiner) ask(ctx context.Context) (*joinAnswer, error) {
+	cert, err := newCertificate(j.keys.device, j.cfg.label(), nil, j.cfg.Rand)
+	if err != nil {
+		return nil, err
+	}
+	tr := &transport{self: j.keys.public(), timeout: j.cfg.Timing.Handshake, log: j.cfg.Logger}
+	tr.cert.Store(cert)
+	var first error
+	for _, addr := range j.token.Addrs {
+		a, err := j.askAt(ctx, tr, addr)
+		if err == nil {
+			return a, nil
+		}
+		if first == nil || CodeOf(err) != CodeUnreachable && CodeOf(first) == CodeUnreachable {
+			first = err
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+	}
+	return nil, first
+}
+
+func (j *joiner) askAt(ctx context.Context, tr *transport, addr string) (*joinAnswer, error) {
+	conn, _, err := tr.dial(ctx, addr, alpnJoin, j.inviter)
+	if err != nil {
+		return nil, j.notOpen(addr, err)
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.NetConn().Close() })
+	defer stop()
+	if err := conn.SetDeadline(time.Now().Add(j.cfg.Timing.Handshake)); err != nil {
+		return nil, err
+	}
+	cs := conn.ConnectionState()
+	proof, err := joinProof(j.token.Secret, &cs)
+	if err != nil {
+		return nil, err
+	}
+	id := inviteID(j.token.Secret)
+	q := joinRequest{Version: joinVersion, Invite: id[:], Label: j.cfg.label(), Wall: j.cfg.Wall(), Proof: proof}
+	if err := writeJoin(conn, joinQMagic, &q); err != nil {
+		return nil, j.notOpen(addr, refused(addr, err))
+	}
+	a := new(joinAnswer)
+	if err := readJoin(conn, joinAMagic, a); err != nil {
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			err = fmt.Errorf("no answer: %w", io.ErrUnexpectedEOF)
+		}
+		return nil, j.notOpen(addr, refused(addr, err))
+	}
+	if a.Code != "" {
+		return nil, &Error{Code: Code(a.Code), Message: a.Message, Field: a.Field, Hint: a.Hint}
+	}
+	return a, j.check(addr, a)
+}
+
+// notOpen explains a refused handshake: nobody takes joins there any more.
+// The inviter says nothing to strangers, so the token's own time has to tell.
+func (j *joiner) notOpen(addr string, err error) error {
+	var alert tls.AlertError
+	if !errors.As(err, &alert) && !strings.Contains(err.Error(), "no application protocol") {
+		return err
+	}
+	if j.cfg.Wall() > j.token.Expires {
+		return &Error{Code: CodeInviteExpired, Field: "token", Message: "the invite has expired",
+			Hint: "make a new one with `tally invite`", Err: err}
+	}
+	return &Error{Code: CodeInviteUsed, Field: "token", Message: "the inviter at " + addr + " has no open invite: this one was used, or the inviter was restarted",
+		Hint: "make a new one with `tally invite`", Err: err}
+}
+
+// check verifies what the inviter gave before anything is written.
+func (j *joiner) check(addr string, a *joinAnswer) error {
+	bad := func(err error) error {
+		return &Error{Code: CodePeerRefused, Field: addr, Message: "the answer of the inviter at " + addr + " does not verify", Err: err}
+	}
+	if !bytes.Equal(a.Mesh, j.mesh[:]) {
+		return bad(errors.New("it is of another mesh"))
+	}
+	if err := CheckLabel(a.Label); err != nil {
+		return bad(err)
+	}
+	if err := checkClocks(j.cfg.label(), j.cfg.Wall(), a.Inviter, a.Wall, j.cfg.Bound); err != nil {
+		return err
+	}
+	p, err := decodeProof(a.Proof)
+	if err != nil {
+		return bad(err)
+	}
+	label, err := p.verify(j.mesh, j.keys.public(), func(k oplog.DeviceKey) bool { return k == j.inviter })
+	if err != nil {
+		return bad(err)
+	}
+	_ = label // the first admission counts, which need not be the one shown
+	if len(a.Gossip) != len(gossipKey{}) || len(a.Peers) > maxPeersTold {
+		return bad(errors.New("malformed fields"))
+	}
+	return nil
+}
+
+// settle turns the home over to the new mesh. A crash in between leaves the
+// old solo mesh or a fresh home, and the token works once more for this device.
+func (j *joiner) settle(a *joinAnswer) error {
+	if err := os.Remove(j.cfg.meshFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("replica: leave the solo mesh: %w", err)
+	}
+	if err := os.RemoveAll(j.cfg.storeDir()); err != nil {
+		return fmt.Errorf("replica: leave the solo mesh: %w", err)
+	}
+	var peers []peerRecord
+	for _, p := range a.Peers {
+		if p.valid() && len(p.Addrs) > 0 {
+			peers = append(peers, p)
+		}
+	}
+	for i := range peers {
+		if bytes.Equal(peers[i].Key, j.inviter[:]) {
+			peers[i].Addrs = dedupe(append(j.token.Addrs, peers[i].Addrs...), maxRemember)
+		}
+	}
+	if err := savePeers(j.cfg, peers); err != nil {
+		return fmt.Errorf("replica: keep the peers' addresses: %w", err)
+	}
+	var k gossipKey
+	copy(k[:], a.Gossip)
+	if err := saveGossipKey(j.cfg, k); err != nil {
+		return fmt.Errorf("replica: keep the gossip key: %w", err)
+	}
+	err := saveMesh(j.cfg, &meshState{Mesh: j.mesh[:], Label: a.Label, Proof: a.Proof})
+	if err != nil {
+		return fmt.Errorf("replica: keep the membership: %w", err)
+	}
+	return nil
+}
+
+func dedupe(list []string, limit int) []string {
+	var out []string
+	seen := map[string]bool{}
+	for _, s := range list {
+		if !seen[s] && len(out) < limit {
+			seen[s] = true
+			out = append(out, s)
+		}
+	}
+	return out
+}

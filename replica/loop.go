@@ -1,0 +1,295 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"tallystick/hlc"
+	"tallystick/oplog"
+)
+
+const maxLogReads = 4 // reads of the log for peers at a time
+
+// now reads the clocks the core goes by.
+func (r *Replica) now() Now { return Now{Mono: time.Since(r.started), Wall: r.cfg.Wall()} }
+
+// post hands an input to the goroutine that owns the core. It waits while
+// that is busy, which is the back-pressure on readers, and reports false once
+// the replica closes. The core's own goroutine must not call it.
+func (r *Replica) post(fn func(now Now) Output) bool {
+	select {
+	case r.inputs <- fn:
+		return true
+	case <-r.ctx.Done():
+		return false
+	}
+}
+
+// ask runs fn on the core's goroutine and waits for it.
+func (r *Replica) ask(fn func(now Now)) bool {
+	done := make(chan struct{})
+	if !r.post(func(now Now) Output { fn(now); close(done); return Output{} }) {
+		return false
+	}
+	select {
+	case <-done:
+		return true
+	case <-r.stopped: // the loop ended with fn still waiting, or never to run
+		select {
+		case <-done:
+			return true
+		default:
+			return false
+		}
+	}
+}
+
+// loop owns the core: one input after the other, and a tick when the core
+// wants one.
+func (r *Replica) loop() {
+	defer close(r.stopped)
+	timer := time.NewTimer(r.cfg.Timing.Tick)
+	defer timer.Stop()
+	defer func() {
+		for _, s := range r.sessions {
+			s.cut(ErrClosed)
+		}
+	}()
+	for {
+		select {
+		case <-r.ctx.Done():
+			return
+		case fn := <-r.inputs:
+			r.dispatch(fn(r.now()))
+		case <-timer.C:
+			r.dispatch(r.core.Tick(r.now()))
+		}
+		wait := r.core.Wake() - r.now().Mono
+		timer.Reset(min(max(wait, time.Millisecond), r.cfg.Timing.Tick))
+	}
+}
+
+// dispatch carries out what the core wants, never waiting for anything.
+func (r *Replica) dispatch(out Output) {
+	for _, e := range out.Send {
+		if s := r.sessions[e.To]; s != nil && !s.queue(e.Msg) {
+			r.drop(s, errQueueFull)
+		}
+	}
+	for _, e := range out.Reads {
+		r.run(func() { r.read(e) })
+	}
+	for _, e := range out.Ingests {
+		r.lanes.add(r, e)
+	}
+	for _, e := range out.Heads {
+		r.run(func() {
+			changed, err := r.log.PutHead(r.ctx, e.Head)
+			r.post(func(now Now) Output { return r.core.HeadStored(now, e, changed, err) })
+		})
+	}
+	for _, e := range out.Floors {
+		r.run(func() {
+			head, err := r.log.RaiseFloor(r.ctx, e.Above)
+			r.post(func(now Now) Output { return r.core.FloorRaised(now, e, head, err) })
+		})
+	}
+	for _, e := range out.Disconnects {
+		if s := r.sessions[e.Session]; s != nil {
+			s.retryAfter.Store(int64(e.RetryAfter))
+			s.finish(errors.New(e.Reason))
+			delete(r.sessions, s.id)
+			r.dispatch(r.core.PeerDown(r.now(), s.id))
+		}
+	}
+	for _, e := range out.Events {
+		r.event(e)
+	}
+}
+
+// drop cuts a session and tells the core.
+func (r *Replica) drop(s *stream, err error) {
+	if r.sessions[s.id] != s {
+		return
+	}
+	delete(r.sessions, s.id)
+	s.cut(err)
+	r.dispatch(r.core.PeerDown(r.now(), s.id))
+}
+
+func (r *Replica) read(e ReadRange) {
+	select {
+	case r.reads <- struct{}{}:
+		defer func() { <-r.reads }()
+	case <-r.ctx.Done():
+		return
+	}
+	rg, err := r.log.ReadRange(e.Origin, e.After, e.MaxBytes)
+	r.post(func(now Now) Output { return r.core.RangeRead(now, e, rg, err) })
+}
+
+// ingestLanes carries out ingests: in order within an origin, beside each
+// other between origins. The log verifies on the caller's goroutine, so that
+// origins are verified in parallel.
+type ingestLanes struct {
+	mu    sync.Mutex
+	queue map[oplog.OriginID][]Ingest
+}
+
+func (l *ingestLanes) add(r *Replica, e Ingest) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.queue == nil {
+		l.queue = map[oplog.OriginID][]Ingest{}
+	}
+	waiting, running := l.queue[e.Range.Origin]
+	l.queue[e.Range.Origin] = append(waiting, e)
+	if !running {
+		r.run(func() { l.work(r, e.Range.Origin) })
+	}
+}
+
+func (l *ingestLanes) next(o oplog.OriginID) (e Ingest, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.queue[o]) == 0 {
+		delete(l.queue, o)
+		return e, false
+	}
+	e = l.queue[o][0]
+	l.queue[o] = l.queue[o][1:]
+	return e, true
+}
+
+func (l *ingestLanes) work(r *Replica, o oplog.OriginID) {
+	for {
+		e, ok := l.next(o)
+		if !ok {
+			return
+		}
+		res, err := r.log.Ingest(r.ctx, e.Range)
+		if !r.post(func(now Now) Output { return r.core.Ingested(now, e, res, err) }) {
+			return
+		}
+	}
+}
+
+// watchLog tells the core, and the gossip, of own entries as soon as they are
+// durable and never before (L1).
+func (r *Replica) watchLog() {
+	var last oplog.Head
+	for {
+		changed := r.log.Changed()
+		if self := r.log.Self(); self.Head != last {
+			last = self.Head
+			if !r.post(func(now Now) Output { return r.core.LocalCommit(now, self.Head) }) {
+				return
+			}
+			if r.gossip != nil {
+				r.gossip.hint(self.Head)
+			}
+		}
+		select {
+		case <-changed:
+		case <-r.log.Done():
+			return
+		case <-r.ctx.Done():
+			return
+		}
+	}
+}
+
+// react calls the reactors after commits, several commits at a time, and on a
+// slow tick.
+func (r *Replica) react() {
+	tick := time.NewTicker(r.cfg.Timing.React)
+	defer tick.Stop()
+	for {
+		changed := r.log.Changed()
+		r.reactOnce()
+		select {
+		case <-changed:
+		case <-tick.C:
+			if err := r.log.ReleaseHeld(r.ctx); err != nil && r.ctx.Err() == nil {
+				r.logger.Warn("held entries not looked at", slog.Any("error", err))
+			}
+		case <-r.log.Done():
+			return
+		case <-r.ctx.Done():
+			return
+		}
+	}
+}
+
+func (r *Replica) reactOnce() {
+	for _, re := range r.cfg.Reactors {
+		env := Env{Self: r.log.Self(), Label: r.Label(), Now: hlc.New(r.cfg.Wall(), 0), Horizon: r.Horizon()}
+		var ops []oplog.Op
+		err := r.log.View(func(s oplog.Snapshot) (err error) {
+			ops, err = re.React(s, env)
+			return err
+		})
+		for len(ops) > 0 && err == nil {
+			n := min(len(ops), oplog.MaxAppendOps)
+			_, err = r.log.Append(r.ctx, ops[:n]...)
+			ops = ops[n:]
+		}
+		if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, oplog.ErrClosed) {
+			r.logger.Warn("reactor failed", slog.String("reactor", re.Name()), slog.Any("error", err))
+		}
+	}
+}
+
+// event acts on what the core reports.
+func (r *Replica) event(e Event) {
+	peer := slog.String("peer", shortKey(e.Key))
+	switch e.Kind {
+	case EventReady:
+		s := r.sessions[e.Session]
+		if s == nil {
+			return
+		}
+		r.logger.Info("connected", peer, slog.String("label", e.Hello.Label))
+		r.dialer.ready(s, e.Hello)
+		if k, ok := gossipKeyOf(e.Hello.GossipEpoch, e.Hello.GossipKey); ok {
+			r.learnGossipKey(k)
+		}
+	case EventFork:
+		r.logger.Error("an origin has forked", peer, slog.String("origin", e.Origin.String()),
+			slog.Uint64("mine", e.Mine.Seq), slog.Uint64("theirs", e.Theirs.Seq))
+	case EventOwnAhead:
+		r.logger.Error("a peer holds more of this replica's own log: was this store restored?", peer,
+			slog.Uint64("mine", e.Mine.Seq), slog.Uint64("theirs", e.Theirs.Seq))
+	case EventBadRange:
+		r.logger.Warn("a range does not verify", peer, slog.String("origin", e.Origin.String()), slog.Any("error", e.Err))
+	case EventStore:
+		r.logger.Error("the log refuses entries of peers", slog.Any("error", e.Err))
+	case EventPeerError:
+		r.logger.Info("a peer reports an error", peer, slog.Any("error", e.Err))
+	}
+}
+
+// learnGossipKey takes over a newer gossip key from a peer's hello.
+func (r *Replica) learnGossipKey(k gossipKey) {
+	r.mu.Lock()
+	newer := k.newer(r.gkey)
+	if newer {
+		r.gkey = k
+	}
+	r.mu.Unlock()
+	if r.gossip != nil {
+		r.gossip.addKey(k, newer)
+	}
+	if !newer {
+		return
+	}
+	r.core.SetGossip(k.epoch(), k.secret()) // this is the core's goroutine
+	r.run(func() {
+		if err := saveGossipKey(&r.cfg, k); err != nil {
+			r.logger.Warn("gossip key not kept", slog.Any("error", err))
+		}
+	})
+}

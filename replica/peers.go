@@ -1,0 +1,116 @@
+package replica
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+	"slices"
+
+	"github.com/vmihailenco/msgpack/v5"
+
+	"tallystick/oplog"
+)
+
+const (
+	peersMagic = "tallyprs"
+	maxPeers   = 4096
+)
+
+// peerRecord is a line of the address book, which survives restarts.
+type peerRecord struct {
+	_msgpack struct{} `msgpack:",as_array"`
+	Key      []byte
+	Label    string
+	Addrs    []string
+	Seen     int64
+}
+
+func (p *peerRecord) valid() bool {
+	return len(p.Key) == len(oplog.DeviceKey{}) && len(p.Label) <= maxLabel && len(p.Addrs) <= maxRemember &&
+		!slices.ContainsFunc(p.Addrs, func(a string) bool { return checkAddr(a, false) != nil })
+}
+
+// loadPeers reads the address book. A damaged one costs nothing but the
+// addresses in it.
+func loadPeers(cfg *Config, log *slog.Logger) []peerRecord {
+	path := filepath.Join(cfg.StateDir, peersFile)
+	b, err := readSmall(path)
+	if err == nil {
+		b, err = decodeFile(peersMagic, b)
+	}
+	var list []peerRecord
+	if err == nil {
+		list, err = decodePeers(b)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		log.Warn("remembered addresses are lost", slog.String("file", path), slog.Any("error", err))
+	}
+	return list
+}
+
+func decodePeers(b []byte) ([]peerRecord, error) {
+	dec := msgpack.NewDecoder(bytes.NewReader(b))
+	n, err := dec.DecodeArrayLen()
+	if err != nil {
+		return nil, err
+	}
+	if n < 0 || n > maxPeers {
+		return nil, errFileDamaged
+	}
+	var list []peerRecord
+	for range n {
+		var p peerRecord
+		if err := dec.Decode(&p); err != nil {
+			return nil, err
+		}
+		if p.valid() {
+			list = append(list, p)
+		}
+	}
+	return list, nil
+}
+
+func savePeers(cfg *Config, list []peerRecord) error {
+	slices.SortFunc(list, func(a, b peerRecord) int { return bytes.Compare(a.Key, b.Key) })
+	if len(list) > maxPeers {
+		list = list[:maxPeers]
+	}
+	body, err := msgpack.Marshal(list)
+	if err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(cfg.StateDir, peersFile), encodeFile(peersMagic, body), false)
+}
+
+// save writes the address book if it has changed.
+func (d *dialer) save() {
+	d.mu.Lock()
+	if !d.dirty {
+		d.mu.Unlock()
+		return
+	}
+	d.dirty = false
+	list := d.recordsLocked()
+	d.mu.Unlock()
+	if err := savePeers(&d.r.cfg, list); err != nil {
+		d.r.logger.Warn("addresses not kept", slog.Any("error", err))
+	}
+}
+
+func (d *dialer) recordsLocked() []peerRecord {
+	var list []peerRecord
+	for key, t := range d.peers {
+		if len(t.addrs) > 0 {
+			list = append(list, peerRecord{Key: bytes.Clone(key[:]), Label: t.label, Addrs: slices.Clone(t.addrs), Seen: t.seen})
+		}
+	}
+	return list
+}
+
+func (d *dialer) records() []peerRecord {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.recordsLocked()
+}

@@ -1,0 +1,151 @@
+package replica
+
+import (
+	"slices"
+	"time"
+
+	"tallystick/hlc"
+	"tallystick/oplog"
+)
+
+// maxAsides bounds how many held and quarantined entries a status lists.
+const maxAsides = 100
+
+// Status is what a person or a client asks of a replica.
+type Status struct {
+	Label       string
+	Key         oplog.DeviceKey
+	Origin      oplog.OriginID
+	Mesh        MeshID
+	Addresses   []string
+	Peers       []PeerState // by label
+	Clock       ClockState
+	Held        []oplog.Aside // at most 100, as Quarantined
+	Quarantined []oplog.Aside
+	HeldTotal   int
+	Views       []oplog.ViewInfo
+	Entries     uint64 // held of all origins
+	Forks       []ForkStatus
+	Paused      bool // the log refuses entries of peers, most likely for lack of space
+}
+
+// PeerState is what this replica knows of another member.
+type PeerState struct {
+	Label         string
+	Key           oplog.DeviceKey
+	Origin        oplog.OriginID // the incarnation it writes in, when known
+	Reachable     bool
+	LastSeen      time.Time // zero when never
+	EntriesBehind uint64    // held here and not there
+	EntriesAhead  uint64    // held there and not here
+	Address       string
+	ClockOffset   time.Duration // its clock minus this one
+	RTT           time.Duration
+	Flagged       bool
+	Error         string
+}
+
+// ClockState is what this replica's clock says.
+type ClockState struct {
+	Wall      time.Time
+	Timestamp hlc.Timestamp // highest issued or merged
+	Bound     time.Duration
+	// Outlier says that this machine's clock is further from most of the
+	// reachable peers than the bound: it is most likely the one that is wrong
+	// (C3). Offset is the median peer's clock minus this one.
+	Outlier bool
+	Offset  time.Duration
+}
+
+func (r *Replica) coreStatus() (s CoreStatus) {
+	r.ask(func(now Now) { s = r.core.Status(now) })
+	return s
+}
+
+// Status reports peers, clock, and what is set aside.
+func (r *Replica) Status() (Status, error) {
+	core := r.coreStatus()
+	self := r.log.Self()
+	s := Status{Label: r.Label(), Key: r.key, Origin: self.ID, Mesh: r.Mesh(), Addresses: r.Addresses(),
+		HeldTotal: r.log.Held(), Views: r.log.Views(), Entries: r.log.Frontier().Total(), Forks: core.Forks, Paused: core.Paused}
+	asides, err := r.log.Aside(2 * maxAsides)
+	if err != nil {
+		return s, storeError(r.cfg.Dir, err)
+	}
+	for _, a := range asides {
+		switch {
+		case a.Held && len(s.Held) < maxAsides:
+			s.Held = append(s.Held, a)
+		case !a.Held && len(s.Quarantined) < maxAsides:
+			s.Quarantined = append(s.Quarantined, a)
+		}
+	}
+	s.Peers = r.peerStates(core)
+	s.Clock = r.clockState(s.Peers)
+	return s, nil
+}
+
+func (r *Replica) peerStates(core CoreStatus) []PeerState {
+	known := map[oplog.DeviceKey]PeerStatus{}
+	for _, p := range core.Peers {
+		known[p.Key] = p
+	}
+	notes := r.dialer.notes()
+	var list []PeerState
+	for _, m := range r.Members() {
+		if m.Key == r.key {
+			continue
+		}
+		n, p := notes[m.Key], known[m.Key]
+		ps := PeerState{Label: m.Label, Key: m.Key, Flagged: m.Flagged, Origin: p.Origin, Reachable: p.Ready,
+			EntriesBehind: p.Behind, EntriesAhead: p.Ahead, Address: n.addr, RTT: p.RTT,
+			ClockOffset: time.Duration(p.OffsetMillis) * time.Millisecond}
+		if seen := max(p.HeardMillis, n.seen); seen > 0 {
+			ps.LastSeen = time.UnixMilli(seen).UTC()
+		}
+		switch {
+		case ps.Reachable:
+		case n.err != nil:
+			ps.Error = n.err.Error()
+		case p.LastError != "":
+			ps.Error = p.LastError
+		}
+		if !p.Known {
+			// Nothing was heard since the start: all that is held may be missing there.
+			ps.EntriesBehind = 0
+		}
+		list = append(list, ps)
+	}
+	slices.SortFunc(list, func(a, b PeerState) int {
+		if a.Label != b.Label {
+			if a.Label < b.Label {
+				return -1
+			}
+			return 1
+		}
+		return slices.Compare(a.Key[:], b.Key[:])
+	})
+	for _, n := range r.dialer.unknown() {
+		if n.err != nil {
+			list = append(list, PeerState{Address: n.addr, Error: n.err.Error()})
+		}
+	}
+	return list
+}
+
+func (r *Replica) clockState(peers []PeerState) ClockState {
+	c := ClockState{Wall: time.UnixMilli(r.cfg.Wall()).UTC(), Timestamp: r.log.Clock().Last(), Bound: r.cfg.Bound}
+	var offsets []time.Duration
+	for _, p := range peers {
+		if p.Reachable {
+			offsets = append(offsets, p.ClockOffset)
+		}
+	}
+	if len(offsets) > 0 {
+		slices.Sort(offsets)
+		c.Offset = offsets[len(offsets)/2]
+		// With one peer alone nobody can say whose clock is wrong.
+		c.Outlier = len(offsets) > 1 && c.Offset.Abs() > c.Bound
+	}
+	return c
+}
