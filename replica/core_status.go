@@ -2,6 +2,7 @@ package replica
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 
 	"tallystick/oplog"
@@ -74,3 +75,43 @@ func (c *Core) DurableOn(o oplog.OriginID, seq uint64) (on, notYet []oplog.Devic
 
 // Frontier is what the core knows to be durable here.
 func (c *Core) Frontier() oplog.Frontier { return c.tips.Clone() }
+
+// PeerSeq is up to where a device is known to durably hold an origin.
+func (c *Core) PeerSeq(key oplog.DeviceKey, o oplog.OriginID) uint64 {
+	if p := c.peers[key]; p != nil && p.status.Known {
+		return p.tips.Seq(o)
+	}
+	return 0
+}
+
+// CheckInvariants says which promise of the core's own state is broken. The
+// simulation calls it after every few steps.
+func (c *Core) CheckInvariants() error {
+	wanted := map[oplog.OriginID]SessionID{}
+	for _, s := range c.sessions {
+		if s.peer.session != s {
+			return fmt.Errorf("session %d is not the session of its peer", s.id)
+		}
+		for sub, w := range s.take.wants {
+			if other, ok := wanted[w.origin]; ok {
+				return fmt.Errorf("origin %s is wanted from sessions %d and %d", w.origin, other, s.id)
+			}
+			if c.wants[w.origin] != w || w.sub != sub || c.own[w.origin] {
+				return fmt.Errorf("subscription %d of session %d is not the one of its origin", sub, s.id)
+			}
+			wanted[w.origin] = s.id
+		}
+		if limit := uint64(c.cfg.Window) + (maxReads+1)*MaxRangeFrame; s.take.bytes > limit {
+			return fmt.Errorf("session %d has %d bytes in ingests, limit %d", s.id, s.take.bytes, limit)
+		}
+		if len(s.serve.byOrigin) != len(s.serve.subs) || s.serve.reads < 0 || s.serve.reads > maxReads {
+			return fmt.Errorf("session %d serves %d subscriptions of %d origins with %d reads", s.id, len(s.serve.subs), len(s.serve.byOrigin), s.serve.reads)
+		}
+	}
+	for o, w := range c.wants {
+		if wanted[o] != w.s.id {
+			return fmt.Errorf("origin %s is wanted from a session that is gone", o)
+		}
+	}
+	return nil
+}
