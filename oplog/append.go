@@ -73,8 +73,8 @@ type appendJob struct {
 	results []Appended
 }
 
-func (j *appendJob) size() int  { return j.bytes }
-func (j *appendJob) committed() {}
+func (j *appendJob) size() int { return j.bytes }
+func (j *appendJob) accept()   {}
 
 func (j *appendJob) apply(g *group) (bool, error) {
 	j.results = j.results[:0]
@@ -238,8 +238,8 @@ type floorJob struct {
 	above hlc.Timestamp
 }
 
-func (j *floorJob) size() int  { return 0 }
-func (j *floorJob) committed() {}
+func (j *floorJob) size() int { return 0 }
+func (j *floorJob) accept()   {}
 
 func (j *floorJob) apply(g *group) (bool, error) {
 	if err := g.l.clock.Merge(j.above); err != nil {
@@ -277,5 +277,5 @@ func (l *Log) ReleaseHeld(ctx context.Context) error {
 type releaseJob struct{ waiter }
 
 func (j *releaseJob) size() int                    { return 0 }
-func (j *releaseJob) committed()                   {}
+func (j *releaseJob) accept()                      {}
 func (j *releaseJob) apply(g *group) (bool, error) { return false, g.release() }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"unsafe"
 
 	"github.com/dgraph-io/badger/v4"
 )
@@ -57,18 +58,17 @@ func (s *badgerStore) commit(b *batch) error {
 	defer txn.Discard()
 	var err error
 	b.items.Scan(func(key string, it item) bool {
+		// Badger keeps the key until the commit and does not write to it.
+		k := unsafe.Slice(unsafe.StringData(key), len(key))
 		if it.deleted {
-			err = txn.Delete([]byte(key))
+			err = txn.Delete(k)
 		} else {
-			err = txn.Set([]byte(key), it.value)
+			err = txn.Set(k, it.value)
 		}
 		return err == nil
 	})
 	if err == nil {
 		err = txn.Commit()
-	}
-	if errors.Is(err, badger.ErrTxnTooBig) {
-		return errTooBig
 	}
 	return err
 }

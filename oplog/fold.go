@@ -72,59 +72,69 @@ func (g *group) saveViews() {
 type viewTx struct {
 	g      *group
 	index  int
-	prefix []byte
+	prefix string
 	buf    []byte
 }
 
 func (g *group) tx(index int) *viewTx {
-	return &viewTx{g: g, index: index, prefix: viewPrefix(g.l.cfg.Projections[index].Name())}
+	if g.txs == nil {
+		g.txs = make([]*viewTx, len(g.infos))
+	}
+	if g.txs[index] == nil {
+		g.txs[index] = &viewTx{g: g, index: index, prefix: string(viewPrefix(g.l.cfg.Projections[index].Name()))}
+	}
+	return g.txs[index]
 }
 
-func (t *viewTx) key(key []byte) []byte {
-	full := make([]byte, 0, len(t.prefix)+len(key))
-	return append(append(full, t.prefix...), key...)
-}
-
-func (t *viewTx) Get(key []byte) ([]byte, error) { return t.g.b.get(t.key(key)) }
+func (t *viewTx) Get(key []byte) ([]byte, error) { return t.g.b.getString(t.prefix + string(key)) }
 
 func (t *viewTx) Scan(prefix, start []byte, reverse bool, fn func(key, value []byte) (bool, error)) error {
-	return scanView(t.g.b.scan, t.prefix, prefix, start, reverse, fn)
+	return scanView(t.g.b.scan, []byte(t.prefix), prefix, start, reverse, fn)
 }
 
 func (t *viewTx) Insert(key, value []byte) error {
-	t.put(key, value)
+	t.put(t.prefix+string(key), key, value)
 	return nil
 }
 
-func (t *viewTx) put(key, value []byte) {
+func (t *viewTx) put(full string, key, value []byte) {
 	hi, lo, buf := rowHash(t.buf, key, value)
 	t.buf = buf
 	t.g.infos[t.index].add(hi, lo)
-	t.g.b.set(t.key(key), append([]byte{}, value...))
+	t.g.b.put(full, item{value: append([]byte{}, value...)})
 }
 
 func (t *viewTx) Set(key, value []byte) error {
-	if err := t.Delete(key); err != nil {
+	full := t.prefix + string(key)
+	if _, err := t.remove(full, key); err != nil {
 		return err
 	}
-	t.put(key, value)
+	t.put(full, key, value)
 	return nil
 }
 
 func (t *viewTx) Delete(key []byte) error {
-	full := t.key(key)
-	old, err := t.g.b.get(full)
+	full := t.prefix + string(key)
+	existed, err := t.remove(full, key)
+	if existed {
+		t.g.b.put(full, item{deleted: true})
+	}
+	return err
+}
+
+// remove takes the row that stands at key out of the digest.
+func (t *viewTx) remove(full string, key []byte) (existed bool, err error) {
+	old, err := t.g.b.getString(full)
 	if errors.Is(err, ErrNotFound) {
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	hi, lo, buf := rowHash(t.buf, key, old)
 	t.buf = buf
 	t.g.infos[t.index].sub(hi, lo)
-	t.g.b.del(full)
-	return nil
+	return true, nil
 }
 
 type scanFunc func(prefix, start []byte, reverse bool, fn func(key, value []byte) (bool, error)) error
@@ -284,13 +294,7 @@ func (g *group) release() error {
 	for changed := true; changed && g.held > 0; {
 		changed = false
 		for idx := uint32(0); idx < g.nlanes; idx++ {
-			var ln *lane
-			if c, ok := g.lanes[idx]; ok {
-				ln = c
-			} else {
-				ln = g.l.lanes[idx]
-			}
-			if ln.heldFrom == 0 {
+			if g.peek(idx).heldFrom == 0 {
 				continue
 			}
 			n, err := g.releaseLane(g.laneAt(idx))

@@ -116,7 +116,7 @@ func (l *Log) verify(rg Range) (*verified, error) {
 type ingestJob struct {
 	waiter
 	v       *verified
-	next    int // entries before it are committed
+	next    int // entries before it are in a group for good
 	applied int // entries before it are in the group being made
 	pending IngestResult
 	result  IngestResult
@@ -124,7 +124,7 @@ type ingestJob struct {
 
 func (j *ingestJob) size() int { return j.v.bytes }
 
-func (j *ingestJob) committed() {
+func (j *ingestJob) accept() {
 	j.next = j.applied
 	j.result = j.pending
 }
@@ -246,8 +246,8 @@ type headJob struct {
 	changed bool
 }
 
-func (j *headJob) size() int  { return 0 }
-func (j *headJob) committed() {}
+func (j *headJob) size() int { return 0 }
+func (j *headJob) accept()   {}
 
 func (j *headJob) apply(g *group) (bool, error) {
 	j.changed = false

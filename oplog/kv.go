@@ -2,7 +2,6 @@ package oplog
 
 import (
 	"bytes"
-	"errors"
 
 	"github.com/tidwall/btree"
 )
@@ -25,13 +24,14 @@ type kvSnapshot interface {
 	release()
 }
 
-// errTooBig is returned by commit for a batch the engine cannot take whole.
-var errTooBig = errors.New("oplog: batch too big")
-
-// Bounds of one transaction. Badger takes 15 % of a memtable of 16 MiB.
+// Bounds of one transaction. Badger takes 15 % of a memtable of 16 MiB and
+// 25,000 keys. A group stops growing at the soft bound, and a job that takes
+// it over the hard one waits for the next group.
 const (
-	maxBatchBytes = 1800 << 10
-	maxBatchKeys  = 20_000
+	softBatchBytes = 1 << 20
+	softBatchKeys  = 12_000
+	maxBatchBytes  = 2300 << 10
+	maxBatchKeys   = 22_000
 )
 
 type item struct {
@@ -86,16 +86,19 @@ func (b *batch) rollback(mark int) {
 	b.journal = b.journal[:mark]
 }
 
-func (b *batch) full() bool { return b.bytes > maxBatchBytes || b.items.Len() > maxBatchKeys }
+func (b *batch) full() bool { return b.bytes > softBatchBytes || b.items.Len() > softBatchKeys }
+func (b *batch) over() bool { return b.bytes > maxBatchBytes || b.items.Len() > maxBatchKeys }
 
-func (b *batch) get(key []byte) ([]byte, error) {
-	if it, ok := b.items.Get(string(key)); ok {
+func (b *batch) get(key []byte) ([]byte, error) { return b.getString(string(key)) }
+
+func (b *batch) getString(key string) ([]byte, error) {
+	if it, ok := b.items.Get(key); ok {
 		if it.deleted {
 			return nil, ErrNotFound
 		}
 		return it.value, nil
 	}
-	return b.base.get(key)
+	return b.base.get([]byte(key))
 }
 
 // scan merges the batch's writes into the snapshot's keys.

@@ -47,7 +47,7 @@ func (l *Log) loadViews(ctx context.Context) error {
 			return err
 		}
 	}
-	g := l.newGroup()
+	g := l.newGroup(nil)
 	defer g.b.release()
 	for _, i := range stale {
 		g.infos[i].dirty = true
@@ -72,7 +72,7 @@ func (l *Log) refold(ctx context.Context, stale []int) error {
 	}
 	src := l.db.snapshot()
 	defer src.release()
-	g := l.newGroup()
+	g := l.newGroup(nil)
 	flush := func() error {
 		defer g.b.release()
 		if g.b.items.Len() == 0 {
@@ -117,7 +117,7 @@ func (l *Log) refold(ctx context.Context, stale []int) error {
 			if err := flush(); err != nil {
 				return false, err
 			}
-			g = l.newGroup()
+			g = l.newGroup(nil)
 		}
 		return true, nil
 	})
@@ -151,7 +151,7 @@ func (l *Log) retryQuarantine() error {
 // retry delivers as many of the entries as fit one transaction and returns
 // the rest.
 func (l *Log) retry(list []place) ([]place, error) {
-	g := l.newGroup()
+	g := l.newGroup(nil)
 	defer g.b.release()
 	for len(list) > 0 && !g.b.full() {
 		p := list[0]

@@ -15,17 +15,16 @@ const (
 	maxGroupPayload = 1 << 20 // bytes of payload after which no further job joins
 )
 
-// job is one request to the single writer. apply may run more than once: a
-// group that is too big for one transaction is split and applied again.
+// job is one request to the single writer. apply runs again when its writes
+// did not fit beside those of others.
 type job interface {
 	// apply puts the job's writes into the group. An error takes the job's
-	// writes back and fails it alone. more asks for a commit now and another
-	// apply afterwards.
+	// writes back and fails it alone. more asks for another apply in the next
+	// group, after accept.
 	apply(g *group) (more bool, err error)
-	// committed tells that the writes are durable, before finish and before
-	// anything of the group is published.
-	committed()
-	// finish answers the caller, once.
+	// accept tells that the writes of the last apply stay in their group.
+	accept()
+	// finish answers the caller, once, when the group is durable.
 	finish(err error)
 	// size is the payload in bytes, for bounding the group.
 	size() int
@@ -41,20 +40,31 @@ type writer struct {
 }
 
 // group is one transaction in the making. Lanes are copied before they are
-// changed; everything can be taken back to a mark.
+// changed; everything can be taken back to a mark. It may stand on a group
+// that is still being synced.
 type group struct {
 	l       *Log
+	prev    *group // the group it stands on, nil when that has landed
 	b       *batch
+	txs     []*viewTx
 	lanes   map[uint32]*lane
 	byID    map[OriginID]uint32
 	nlanes  uint32
 	arrival uint64
 	infos   []viewState
 	held    int
-	maxSeen hlc.Timestamp // highest stamp of visible entries, merged after commit
+	maxSeen hlc.Timestamp // highest stamp of visible entries not merged yet
 	ceiling hlc.Timestamp
-	recheck bool // an entry was folded that may release held ones
-	ownSeq  uint64
+	recheck bool   // an entry was folded that may release held ones
+	ownSeq  uint64 // a job wants a fresh own head at this seq
+
+	answers []answer
+	payload int
+}
+
+type answer struct {
+	j   job
+	err error
 }
 
 type groupMark struct {
@@ -70,13 +80,18 @@ type groupMark struct {
 	recheck bool
 }
 
-func (l *Log) newGroup() *group {
-	g := &group{
-		l: l, b: newBatch(l.db.snapshot()),
-		lanes: map[uint32]*lane{}, byID: map[OriginID]uint32{},
-		nlanes: uint32(len(l.lanes)), arrival: l.w.arrival,
-		infos: append([]viewState(nil), l.infos...), held: l.aside,
+// newGroup starts a group on top of prev, or on the store when prev is nil.
+func (l *Log) newGroup(prev *group) *group {
+	g := &group{l: l, prev: prev, lanes: map[uint32]*lane{}, byID: map[OriginID]uint32{}}
+	if prev != nil {
+		g.b = newBatch(prev.b)
+		g.nlanes, g.arrival, g.held = prev.nlanes, prev.arrival, prev.held
+		g.infos = append([]viewState(nil), prev.infos...)
+		return g
 	}
+	g.b = newBatch(l.db.snapshot())
+	g.nlanes, g.arrival, g.held = uint32(len(l.lanes)), l.w.arrival, l.aside
+	g.infos = append([]viewState(nil), l.infos...)
 	return g
 }
 
@@ -104,22 +119,40 @@ func (g *group) rollback(m groupMark) {
 
 // lane returns the group's own copy of an origin's lane, nil if unknown.
 func (g *group) lane(id OriginID) *lane {
-	idx, ok := g.byID[id]
-	if !ok {
-		if idx, ok = g.l.byID[id]; !ok {
-			return nil
+	if idx, ok := g.index(id); ok {
+		return g.laneAt(idx)
+	}
+	return nil
+}
+
+func (g *group) index(id OriginID) (uint32, bool) {
+	for p := g; p != nil; p = p.prev {
+		if idx, ok := p.byID[id]; ok {
+			return idx, true
 		}
 	}
-	return g.laneAt(idx)
+	idx, ok := g.l.byID[id]
+	return idx, ok
 }
 
 func (g *group) laneAt(idx uint32) *lane {
-	if ln, ok := g.lanes[idx]; ok {
-		return ln
+	ln := g.peek(idx)
+	if _, ok := g.lanes[idx]; !ok {
+		c := *ln
+		ln = &c
+		g.lanes[idx] = ln
 	}
-	c := *g.l.lanes[idx]
-	g.lanes[idx] = &c
-	return &c
+	return ln
+}
+
+// peek is a lane as this group sees it, not to be changed.
+func (g *group) peek(idx uint32) *lane {
+	for p := g; p != nil; p = p.prev {
+		if ln, ok := p.lanes[idx]; ok {
+			return ln
+		}
+	}
+	return g.l.lanes[idx]
 }
 
 func (g *group) addLane(id OriginID, key DeviceKey, inc Incarnation) *lane {
@@ -131,50 +164,215 @@ func (g *group) addLane(id OriginID, key DeviceKey, inc Incarnation) *lane {
 	return ln
 }
 
-// write is the single writer: it drains waiting jobs into one transaction,
-// syncs it, then tells everybody. Concurrent appends share one sync and one
-// signed head.
+// flight is a group on its way to the disk.
+type flight struct {
+	g    *group
+	own  *lane // own lane whose head was signed meanwhile, nil if none
+	head Head
+	err  error
+	done chan struct{}
+}
+
+// write is the single writer. It collects waiting jobs into one group while
+// the group before is being synced, so that concurrent appends share one sync
+// and one signed head, and folding overlaps with the disk.
 func (l *Log) write() {
 	defer close(l.done)
-	for {
-		var first job
-		select {
-		case <-l.quit:
-			l.stop()
-			return
-		case first = <-l.jobs:
+	var (
+		cur   *group  // being filled
+		fly   *flight // being synced
+		carry job     // did not fit into cur any more
+	)
+	fail := func(err error) {
+		l.failed = err
+		l.cfg.Logger.Error("the log stops", "error", err)
+		err = fmt.Errorf("%w: %w", ErrClosed, err)
+		if fly != nil {
+			<-fly.done
+			fly.g.answer(err)
+			fly.g.b.release()
 		}
-		jobs, bytes := []job{first}, first.size()
-	drain:
-		for len(jobs) < maxGroupJobs && bytes < maxGroupPayload {
-			select {
-			case j := <-l.jobs:
-				jobs = append(jobs, j)
-				bytes += j.size()
-			default:
-				break drain
+		if cur != nil {
+			cur.answer(err)
+			if cur.prev == nil {
+				cur.b.release()
 			}
 		}
-		if err := l.run(jobs); err != nil {
-			l.failed = err
-			l.cfg.Logger.Error("the log stops", "error", err)
-			for {
-				select {
-				case j := <-l.jobs:
-					j.finish(fmt.Errorf("%w: %w", ErrClosed, err))
-				case <-l.quit:
+		if carry != nil {
+			carry.finish(err)
+		}
+		for {
+			select {
+			case j := <-l.jobs:
+				j.finish(err)
+			case <-l.quit:
+				return
+			}
+		}
+	}
+	for {
+		if carry != nil && cur == nil {
+			j := carry
+			carry = nil
+			if cur = l.open(fly, j); cur == nil {
+				continue
+			}
+			var err error
+			if carry, err = cur.take(j); err != nil {
+				fail(err)
+				return
+			}
+			continue
+		}
+		jobs := l.jobs
+		if carry != nil || cur != nil && cur.closed() {
+			jobs = nil
+		}
+		if cur != nil && fly == nil {
+			// Nothing is on its way: whoever is waiting comes along, then go.
+			select {
+			case j := <-jobs:
+				var err error
+				if carry, err = cur.take(j); err != nil {
+					fail(err)
 					return
 				}
+				continue
+			default:
+			}
+			f, err := l.launch(cur)
+			if err != nil {
+				fail(err)
+				return
+			}
+			fly, cur = f, nil
+			continue
+		}
+		var landed chan struct{}
+		if fly != nil {
+			landed = fly.done
+		}
+		quit := l.quit
+		if fly != nil || cur != nil || carry != nil {
+			quit = nil // finish what is begun; new jobs are refused below
+		}
+		select {
+		case <-quit:
+			l.stop()
+			return
+		case <-landed:
+			f := fly
+			fly = nil
+			if f.err != nil {
+				f.g.answer(fmt.Errorf("oplog: commit: %w", f.err))
+				f.g.b.release()
+				fail(f.err)
+				return
+			}
+			l.land(f, cur)
+		case j := <-jobs:
+			if l.isQuitting() {
+				j.finish(ErrClosed)
+				continue
+			}
+			if cur == nil {
+				if cur = l.open(fly, j); cur == nil {
+					continue
+				}
+			}
+			var err error
+			if carry, err = cur.take(j); err != nil {
+				fail(err)
+				return
 			}
 		}
 	}
 }
 
-// stop stores what is pending and answers whoever still waits.
+// open starts a group for a first job, unless the disk is too full, which the
+// job is told.
+func (l *Log) open(fly *flight, j job) *group {
+	if !l.cfg.InMemory {
+		if err := checkSpace(l.cfg.Dir, l.cfg.MinFree); err != nil {
+			j.finish(err)
+			return nil
+		}
+	}
+	if fly != nil {
+		return l.newGroup(fly.g)
+	}
+	return l.newGroup(nil)
+}
+
+// closed reports whether no further job should join.
+func (g *group) closed() bool {
+	return len(g.answers) >= maxGroupJobs || g.payload >= maxGroupPayload || g.b.full()
+}
+
+// take applies a job to the group. A job that does not fit beside the others,
+// or has more to write, comes back as carry for the next group. A returned
+// error is the store's.
+func (g *group) take(j job) (carry job, err error) {
+	m := g.mark()
+	more, err := j.apply(g)
+	if err != nil {
+		g.rollback(m)
+		var broken *storeError
+		if errors.As(err, &broken) {
+			j.finish(fmt.Errorf("oplog: %w", broken.err))
+			return nil, broken.err
+		}
+	} else if g.b.over() {
+		g.rollback(m)
+		if len(g.answers) > 0 {
+			return j, nil
+		}
+		err = &LimitError{Field: "transaction", Size: maxBatchBytes + 1, Limit: maxBatchBytes}
+	}
+	if err != nil {
+		// Even a refusal is told after the sync: it may rest on what is in this
+		// group.
+		g.answers = append(g.answers, answer{j, err})
+		return nil, nil
+	}
+	j.accept()
+	g.payload += j.size()
+	if g.maxSeen != 0 {
+		if err := g.l.clock.Merge(g.maxSeen); err != nil {
+			g.l.cfg.Logger.Warn("clock not moved", "error", err)
+		}
+		g.maxSeen = 0
+	}
+	if more {
+		g.payload = maxGroupPayload
+		return j, nil
+	}
+	g.answers = append(g.answers, answer{j, nil})
+	return nil, nil
+}
+
+// answer tells every job of the group; a nil err gives each its own.
+func (g *group) answer(err error) {
+	for _, a := range g.answers {
+		if err != nil {
+			a.j.finish(err)
+		} else {
+			a.j.finish(a.err)
+		}
+	}
+}
+
+// stop stores the own head that is pending and answers whoever still waits.
 func (l *Log) stop() {
-	if l.w.pendingHead != nil {
-		g := l.newGroup()
-		if err := l.finishGroup(g); err != nil {
+	if l.w.pendingHead != nil && (l.cfg.InMemory || checkSpace(l.cfg.Dir, l.cfg.MinFree) == nil) {
+		g := l.newGroup(nil)
+		g.storeHead(g.laneAt(l.self), l.w.pendingHead)
+		f, err := l.launch(g)
+		if err == nil {
+			<-f.done
+			err = f.err
+		}
+		if err != nil {
 			l.cfg.Logger.Warn("head not stored at close", "error", err)
 		}
 		g.b.release()
@@ -187,90 +385,6 @@ func (l *Log) stop() {
 			return
 		}
 	}
-}
-
-// run applies jobs in as few transactions as fit. A returned error means that
-// the store failed and nothing further may be written.
-func (l *Log) run(jobs []job) error {
-	if !l.cfg.InMemory {
-		if err := checkSpace(l.cfg.Dir, l.cfg.MinFree); err != nil {
-			for _, j := range jobs {
-				j.finish(err)
-			}
-			return nil
-		}
-	}
-	for len(jobs) > 0 {
-		n, err := l.runGroup(jobs)
-		if errors.Is(err, errTooBig) && n > 1 {
-			// Fewer jobs a transaction, same order.
-			if _, err = l.runGroup(jobs[:1]); err == nil {
-				jobs = jobs[1:]
-				continue
-			}
-		}
-		if errors.Is(err, errTooBig) {
-			jobs[0].finish(&LimitError{Field: "transaction", Size: maxBatchBytes + 1, Limit: maxBatchBytes})
-			jobs = jobs[1:]
-			continue
-		}
-		if err != nil {
-			for _, j := range jobs {
-				j.finish(fmt.Errorf("oplog: commit: %w", err))
-			}
-			return err
-		}
-		jobs = jobs[n:]
-	}
-	return nil
-}
-
-// runGroup commits the longest prefix of jobs that fits one transaction and
-// returns how many are finished with.
-func (l *Log) runGroup(jobs []job) (n int, err error) {
-	g := l.newGroup()
-	defer g.b.release()
-	errs := make([]error, 0, len(jobs))
-	more := false
-	for _, j := range jobs {
-		m := g.mark()
-		again, jerr := j.apply(g)
-		if jerr != nil {
-			g.rollback(m)
-		}
-		errs = append(errs, jerr)
-		if more = again && jerr == nil; more || g.b.full() {
-			break
-		}
-	}
-	var fatal *storeError
-	for _, e := range errs {
-		if errors.As(e, &fatal) {
-			return len(errs), fatal
-		}
-	}
-	if g.recheck && g.held > 0 {
-		if err := g.release(); err != nil {
-			return len(errs), err
-		}
-	}
-	if err := l.finishGroup(g); err != nil {
-		return len(errs), err
-	}
-	done := len(errs)
-	if more {
-		done--
-	}
-	for i, e := range errs {
-		if e == nil {
-			jobs[i].committed()
-		}
-		if i < done {
-			jobs[i].finish(e)
-		}
-	}
-	l.cfg.at(pointAnswered)
-	return done, nil
 }
 
 // storeError marks an error of the store inside apply: it stops the log,
@@ -287,14 +401,23 @@ func fatal(err error) error {
 	return &storeError{err}
 }
 
-// finishGroup commits the group, signs the own head while the disk syncs, and
-// publishes both. A group without writes commits nothing.
-func (l *Log) finishGroup(g *group) error {
-	if l.w.pendingHead != nil && (g.b.items.Len() > 0 || l.isQuitting()) {
-		g.storeHead(g.laneAt(l.self), l.w.pendingHead)
+// launch sends a group to the disk and signs the own head beside the sync.
+// The group must stand on the store itself and is not changed afterwards. One
+// without writes lands at once.
+func (l *Log) launch(g *group) (*flight, error) {
+	f := &flight{g: g, done: make(chan struct{})}
+	if g.recheck && g.held > 0 {
+		if err := g.release(); err != nil {
+			return nil, err
+		}
 	}
 	if g.b.items.Len() == 0 {
-		return nil
+		close(f.done)
+		return f, nil
+	}
+	if l.w.pendingHead != nil {
+		g.storeHead(g.laneAt(l.self), l.w.pendingHead)
+		l.w.pendingHead = nil
 	}
 	g.saveViews()
 	if last := l.clock.Last(); g.ceiling < last {
@@ -307,41 +430,50 @@ func (l *Log) finishGroup(g *group) error {
 	// only if the sync succeeds. It is stored with the next group; after a
 	// crash it is signed again, for its entries are durable and its floor lies
 	// below the ceiling that this transaction stores.
-	var own *lane
-	var head Head
-	signed := make(chan struct{})
-	if idx, ok := g.selfLane(); ok {
-		if ln := g.lanes[idx]; ln != nil && (ln.head.Seq != ln.tip.Seq || g.floorAsked(ln)) {
-			own = ln
-			head = Head{Origin: ln.id, Seq: ln.tip.Seq, Hash: ln.tip.Hash, Floor: g.ceiling.Next()}
+	if idx, ok := g.index(l.w.id); ok {
+		if ln := g.lanes[idx]; ln != nil && (ln.head.Seq != ln.tip.Seq || g.ownSeq == ln.tip.Seq) {
+			f.own = ln
+			f.head = Head{Origin: ln.id, Seq: ln.tip.Seq, Hash: ln.tip.Hash, Floor: g.ceiling.Next()}
 		}
 	}
+	signed := make(chan struct{})
 	go func() {
 		defer close(signed)
-		if own != nil {
-			head.sign(l.cfg.Signer)
+		if f.own != nil {
+			f.head.sign(l.cfg.Signer)
 		}
 	}()
-	l.cfg.at(pointApplied)
-	err := l.db.commit(g.b)
-	<-signed
-	if err != nil {
-		return err
-	}
-	l.cfg.at(pointCommitted)
-	l.w.pendingHead = nil
-	if own != nil {
-		own.head = head
-		l.w.pendingHead = &head
-	}
-	l.publish(g)
-	l.cfg.at(pointPublished)
-	if g.maxSeen != 0 {
-		if err := l.clock.Merge(g.maxSeen); err != nil {
-			l.cfg.Logger.Warn("clock not moved", "error", err)
+	go func() {
+		defer close(f.done)
+		l.cfg.at(pointApplied)
+		f.err = l.db.commit(g.b)
+		<-signed
+		l.cfg.at(pointCommitted)
+	}()
+	return f, nil
+}
+
+// land publishes a group that is durable, answers its jobs, and puts the
+// group being filled, if any, on the store as it is now.
+func (l *Log) land(f *flight, cur *group) {
+	if f.g.b.items.Len() > 0 {
+		if f.own != nil {
+			// cur may have copied the lane; it gets the head when it is launched.
+			ln := *f.own
+			ln.head = f.head
+			f.g.lanes[ln.idx] = &ln
+			l.w.pendingHead = &f.head
 		}
+		l.publish(f.g)
+		l.cfg.at(pointPublished)
 	}
-	return nil
+	if cur != nil {
+		cur.prev = nil
+		cur.b.base = l.db.snapshot()
+	}
+	f.g.b.release()
+	f.g.answer(nil)
+	l.cfg.at(pointAnswered)
 }
 
 func (l *Log) isQuitting() bool {
@@ -352,18 +484,6 @@ func (l *Log) isQuitting() bool {
 		return false
 	}
 }
-
-// selfLane is the own lane's index, in this group or before.
-func (g *group) selfLane() (uint32, bool) {
-	if idx, ok := g.byID[g.l.w.id]; ok {
-		return idx, true
-	}
-	return g.l.self, g.l.hasSelf
-}
-
-// floorAsked reports whether a job of this group wants a fresh own head
-// though no entry was added.
-func (g *group) floorAsked(ln *lane) bool { return g.ownSeq != 0 && g.ownSeq == ln.tip.Seq }
 
 // publish makes the committed group what readers see and wakes the waiting.
 func (l *Log) publish(g *group) {
