@@ -316,6 +316,11 @@ func TestEntryCloneSharesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := got.Clone()
+	// Growing one slice must not write into what lies behind it.
+	_, _, _ = append(got.RawHeader, 0xee), append(got.Salt, 0xee), append(got.Payload, 0xee)
+	if !bytes.Equal(b, e.Append(nil)) {
+		t.Error("appending to a field of a parsed entry writes into its neighbour")
+	}
 	clear(b)
 	if !bytes.Equal(c.Append(nil), e.Append(nil)) || string(c.Body) != "\x92\xa5hello\x01" || c.Kind != "event" || c.Author != e.Author {
 		t.Errorf("the clone changed with its origin: %+v", c)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -112,7 +111,7 @@ func TestL2_DigestIsOfTheSetOfTips(t *testing.T) {
 		}
 		same[OriginID{15: 0xff, 14: 1}] = nil
 		if f.Digest() != same.Digest() {
-			t.Fatalf("%v and %v differ", f, same)
+			t.Fatalf("two digests for one set:\n%x\n%x", f.Append(nil), same.Append(nil))
 		}
 		if len(f) == 0 {
 			return
@@ -127,7 +126,7 @@ func TestL2_DigestIsOfTheSetOfTips(t *testing.T) {
 			g := f.Clone()
 			change(g)
 			if g.Digest() == f.Digest() {
-				t.Fatalf("another %s, the same digest: %v", name, g)
+				t.Fatalf("another %s, the same digest: %x", name, g.Append(nil))
 			}
 		}
 	})
@@ -155,9 +154,10 @@ func TestFrontierReads(t *testing.T) {
 	if none.Seq(a) != 0 || none.Total() != 0 || none.Has(a, Tip{}) || none.Digest() != (Frontier{}).Digest() {
 		t.Error("the zero frontier does not read as empty")
 	}
-	before := maps.Clone(f)
+	f[b][0], f[b][1] = f[b][1], f[b][0]
+	before := f.Clone()
 	f.Append(nil)
-	if !reflect.DeepEqual(f, Frontier(before)) {
+	if !reflect.DeepEqual(f, before) {
 		t.Error("Append changes the frontier")
 	}
 }
