@@ -185,13 +185,19 @@ func (c *Core) dropWant(w *want, base, least time.Duration) {
 func (c *Core) onRange(s *session, m *MsgRange) {
 	s.bulk = c.now.Mono
 	cost := RangeCost(&m.Range)
+	r := &m.Range
+	last := r.First + uint64(r.Count) - 1
+	// A range tells that its sender holds it, wanted still or not: the sender
+	// does not say so again.
+	if t := r.Head.Tip(); r.Head.Origin == r.Origin && t.Seq > s.peer.tips.Seq(r.Origin) && s.ready {
+		s.peer.tips[r.Origin] = []oplog.Tip{t}
+		c.peerMoved(s, r.Origin)
+	}
 	w := s.take.wants[m.Sub]
 	if w == nil {
 		s.take.done += cost // of a subscription that is over
 		return
 	}
-	r := &m.Range
-	last := r.First + uint64(r.Count) - 1
 	switch {
 	case r.Origin != w.origin || r.Count == 0 || r.First == 0 || last < r.First || r.Count > len(r.Entries) || r.Head.Origin != r.Origin:
 		s.take.done += cost
@@ -209,9 +215,6 @@ func (c *Core) onRange(s *session, m *MsgRange) {
 		w.progress = c.now.Mono
 		s.take.bytes += cost
 		c.ingests[w.origin]++
-		if t := r.Head.Tip(); t.Seq == last && t.Seq > s.peer.tips.Seq(w.origin) {
-			s.peer.tips[w.origin] = []oplog.Tip{t}
-		}
 		c.out.Ingests = append(c.out.Ingests, Ingest{Session: s.id, Sub: m.Sub, Range: *r})
 	}
 }
