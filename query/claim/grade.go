@@ -24,7 +24,7 @@ const DefaultWindow = 7 * 24 * time.Hour
 type MemberFloor struct {
 	Label     string
 	Origin    oplog.OriginID
-	Floor     hlc.Timestamp // of the latest head that counts; zero if none was heard
+	Floor     hlc.Timestamp // of the latest head that counts; the stamp of the admission if none was heard
 	Complete  bool          // all entries up to that head (or the seal, or the cut) are here
 	Sealed    bool          // sealed, left or revoked: Floor does not matter, Complete does
 	Self      bool          // an incarnation of this replica's own device
@@ -66,7 +66,7 @@ func (h *Horizon) Grade(t hlc.Timestamp) (grade string, unheard []Unheard) {
 	if window == 0 {
 		window = DefaultWindow
 	}
-	limit := hlc.New(h.Now.Add(bound).UnixMilli(), math16)
+	limit := hlc.New(h.Now.Add(bound).UnixMilli(), maxCounter)
 	old := hlc.New(h.Now.Add(-window).UnixMilli(), 0)
 	grade = Settled
 	for i := range h.Members {
@@ -76,7 +76,7 @@ func (h *Horizon) Grade(t hlc.Timestamp) (grade string, unheard []Unheard) {
 			continue
 		}
 		unheard = append(unheard, Unheard{Replica: m.Label, Reason: reason})
-		if m.Floor < old && !m.Sealed && m.Floor < t {
+		if m.Floor < old && !m.Floor.IsZero() && !m.Sealed && m.Floor <= t {
 			if grade == Settled {
 				grade = Presumed
 			}
@@ -87,7 +87,7 @@ func (h *Horizon) Grade(t hlc.Timestamp) (grade string, unheard []Unheard) {
 	return grade, unheard
 }
 
-const math16 = 1<<16 - 1
+const maxCounter = 1<<16 - 1
 
 // lacks says what keeps a member from vouching for everything below t; empty
 // if nothing does.

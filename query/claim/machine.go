@@ -57,6 +57,7 @@ func (r Rule) String() string {
 // loss is a claim that lost and what it lost to.
 type loss struct {
 	claim  oplog.Ref
+	actor  actor
 	winner oplog.Ref // the live claim, the close, or the request that expired
 	rule   Rule
 	told   bool // a superseded ack names it
@@ -79,22 +80,24 @@ type state struct {
 
 const forever = hlc.Timestamp(math.MaxUint64)
 
-// requests notes who opened the task, before the replay of the acks: a
-// request counts for every ack, whichever was stamped first.
-func (s *state) requests(in []input) {
-	for _, i := range in {
-		if i.act != actRequest {
-			continue
+// open notes a request: the earliest sets the expiry, each makes its author a
+// requester.
+func (s *state) open(i input) {
+	if s.request.IsZero() {
+		s.request, s.expires = i.ref, forever
+		if i.num > 0 {
+			s.expires = hlc.New(i.num, 0)
 		}
-		if s.request.IsZero() {
-			s.request = i.ref
-			s.expires = forever
-			if i.num > 0 {
-				s.expires = hlc.New(i.num, 0)
-			}
+		if s.live0() && s.end > s.expires {
+			s.end = s.expires
 		}
-		s.requester = append(s.requester, i.actor)
 	}
+	for _, r := range s.requester {
+		if r == i.actor {
+			return
+		}
+	}
+	s.requester = append(s.requester, i.actor)
 }
 
 func (s *state) expiry() hlc.Timestamp {
@@ -122,12 +125,14 @@ func (s *state) lease(t hlc.Timestamp, ms int64) hlc.Timestamp {
 	return min(end, s.expiry())
 }
 
-// step replays one ack. The verdict on a claim that loses is returned; claims
-// that win or join lose nothing.
+// step replays one entry. The verdict on a claim that loses is returned;
+// claims that win or join lose nothing.
 func (s *state) step(i input) (lost loss, isLoss bool) {
 	t := i.ref.Time()
 	holds := s.live(t) && s.holder == i.actor
 	switch i.act {
+	case actRequest:
+		s.open(i)
 	case actClaim:
 		return s.take(i, holds)
 	case actRenew:
@@ -171,13 +176,13 @@ func (s *state) take(i input, holds bool) (loss, bool) {
 	t := i.ref.Time()
 	switch {
 	case !s.closed.IsZero():
-		return loss{claim: i.ref, winner: s.closed, rule: RuleClosed}, true
+		return loss{claim: i.ref, actor: i.actor, winner: s.closed, rule: RuleClosed}, true
 	case t >= s.expiry():
-		return loss{claim: i.ref, winner: s.request, rule: RuleExpired}, true
+		return loss{claim: i.ref, actor: i.actor, winner: s.request, rule: RuleExpired}, true
 	case holds: // K2: joins, and renews like any ack of the holder
 		s.end = max(s.end, s.lease(t, i.num))
 	case s.live(t):
-		return loss{claim: i.ref, winner: s.claim, rule: RuleEarliest}, true
+		return loss{claim: i.ref, actor: i.actor, winner: s.claim, rule: RuleEarliest}, true
 	default:
 		s.claim, s.holder, s.end, s.ended = i.ref, i.actor, s.lease(t, i.num), false
 	}
@@ -198,21 +203,17 @@ func (s *state) live0() bool { return !s.claim.IsZero() && !s.ended }
 
 // replay runs all inputs of a task, which are in C2 order.
 func replay(in []input) (s state, losses []loss) {
-	s.requests(in)
-	told := map[oplog.Ref]bool{}
+	at := map[oplog.Ref]int{}
 	for _, i := range in {
-		if i.act == actRequest {
-			continue
-		}
 		if l, ok := s.step(i); ok {
+			at[l.claim] = len(losses)
 			losses = append(losses, l)
 		}
 		if i.act == actLose {
-			told[i.claim] = true
+			if n, ok := at[i.claim]; ok && losses[n].actor == i.actor {
+				losses[n].told = true
+			}
 		}
-	}
-	for n := range losses {
-		losses[n].told = told[losses[n].claim]
 	}
 	return s, losses
 }

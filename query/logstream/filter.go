@@ -47,7 +47,13 @@ type Page struct {
 	HasMore    bool     `json:"has_more"`
 	Truncated  bool     `json:"truncated,omitempty"` // ended by size, not by limit
 	NextCursor string   `json:"next_cursor,omitempty"`
+
+	after, upTo uint64 // arrival numbers looked through, when listed by arrival
 }
+
+// Covers reports whether a page listed with time, in order of arrival, looked
+// through that arrival number.
+func (p *Page) Covers(arrival uint64) bool { return arrival > p.after && arrival <= p.upTo }
 
 // check returns the filter with defaults filled in, or what is wrong with it.
 func (f Filter) check() (Filter, error) {
@@ -151,6 +157,17 @@ func (f *Filter) match(raw *Raw, e *oplog.Entry) bool {
 		(len(f.Types) == 0 || slices.Contains(f.Types, string(raw.Type))) &&
 		(len(f.To) == 0 || f.inbox(string(raw.To))) &&
 		(f.SinceCreated.IsZero() || !e.Time.Time().Before(f.SinceCreated))
+}
+
+// MatchRecord is the filter for records that are not in the log.
+func (f *Filter) MatchRecord(r *Record) bool {
+	eq := func(want, got string) bool { return want == "" || want == got }
+	created, err := ParseTime("created_at", r.CreatedAt)
+	return err == nil && eq(f.Stream, r.Stream) && eq(f.Room, r.Room) && eq(f.Topic, r.Topic) &&
+		eq(f.Correlation, r.Correlation) && eq(f.Status, r.Status) && eq(f.Writer, r.FromAgent) &&
+		(len(f.Types) == 0 || slices.Contains(f.Types, r.Type)) &&
+		(len(f.To) == 0 || f.inbox(r.ToAgent)) &&
+		(f.SinceCreated.IsZero() || !created.Before(f.SinceCreated))
 }
 
 // inbox is the rule of RFC 003 and 005: exactly the name, or "*".

@@ -227,6 +227,7 @@ func (l *lister) forward(after, before uint64, cover coverage) error {
 			return err
 		}
 	}
+	l.page.after, l.page.upTo = after, at
 	c := cursor{mode: modeTail, replica: l.f.Replica, arrival: at, cover: cover}
 	l.page.NextCursor = c.text()
 	return nil

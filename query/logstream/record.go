@@ -41,8 +41,9 @@ type Record struct {
 
 	// A computed record is not in the log: it tells of a claim that is lost
 	// while the loss is not settled yet.
-	Computed bool   `json:"computed,omitempty"`
-	Grade    string `json:"grade,omitempty"`
+	Computed bool     `json:"computed,omitempty"`
+	Grade    string   `json:"grade,omitempty"`
+	Unheard  []string `json:"unheard,omitempty"` // who is waited for, and why
 }
 
 // TimeFormat is how times are shown: RFC 3339, UTC, milliseconds.

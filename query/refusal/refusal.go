@@ -72,6 +72,13 @@ func OneOf(field, got string, allowed []string) *Error {
 	return e
 }
 
+// As finds the first Error in err's chain.
+func As(err error) (*Error, bool) {
+	var e *Error
+	ok := errors.As(err, &e)
+	return e, ok
+}
+
 // CodeOf is the code of the first Error in err's chain, empty if there is none.
 func CodeOf(err error) Code {
 	var e *Error

@@ -1,0 +1,132 @@
+package claim
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"tallystick/oplog"
+	"tallystick/query/logstream"
+)
+
+// notice is the metadata of the ack that tells a loser.
+type notice struct {
+	Claim     string `json:"claim"`
+	Winner    string `json:"winner"`
+	WinnerHLC string `json:"winner_hlc"`
+	Rule      string `json:"rule"`
+	Automatic bool   `json:"automatic"`
+}
+
+func noticeOf(l *loss) []byte {
+	b, err := json.Marshal(notice{
+		Claim: logstream.EventID(l.claim), Winner: logstream.EventID(l.winner), WinnerHLC: l.winner.Stamp().String(),
+		Rule: l.rule.String(), Automatic: true,
+	})
+	if err != nil {
+		panic(fmt.Sprintf("claim: notice does not encode: %v", err)) // only strings and a bool
+	}
+	return b
+}
+
+// React gives the superseded acks that this replica owes: one for each claim
+// of its own device that is lost for good and settled. The op id is made of
+// the claim's hash, so that an ack written twice counts once (K1).
+func React(snap oplog.Snapshot, h Horizon) ([]oplog.Op, error) {
+	own := map[oplog.OriginID]bool{h.Self: true}
+	for i := range h.Members {
+		if h.Members[i].Self {
+			own[h.Members[i].Origin] = true
+		}
+	}
+	var ops []oplog.Op
+	err := pending(snap.View(ViewName), func(_ taskID, l loss) error {
+		if !own[l.claim.Origin()] {
+			return nil
+		}
+		if grade, _ := h.Grade(l.claim.Time()); grade != Settled {
+			return nil
+		}
+		e, err := snap.Entry(l.claim)
+		if err != nil {
+			return fmt.Errorf("claim: entry of a loss: %w", err)
+		}
+		raw, err := logstream.Decode(&e)
+		if err != nil {
+			return err
+		}
+		op, err := logstream.NewAckOp(e.Author, logstream.Ack{
+			Event: logstream.Event{
+				Stream: string(raw.Stream), Room: string(raw.Room), Topic: string(raw.Topic), To: e.Author,
+				Correlation: string(raw.Correlation), Status: logstream.StatusSuperseded, Metadata: noticeOf(&l),
+			},
+			Task: string(raw.Task), Of: l.claim, Claim: l.claim, Automatic: true,
+		})
+		if err != nil {
+			return fmt.Errorf("claim: superseded ack: %w", err)
+		}
+		op.OpID = "superseded-" + e.Hash.String()
+		ops = append(ops, op)
+		return nil
+	})
+	return ops, err
+}
+
+// Notices are the losses of an identity that are not told by an ack yet, as
+// computed records for its inbox.
+func Notices(snap oplog.Snapshot, identity string, h Horizon, label logstream.Labeler) ([]Notice, error) {
+	var out []Notice
+	err := pending(snap.View(ViewName), func(_ taskID, l loss) error {
+		e, err := snap.Entry(l.claim)
+		if err != nil {
+			return fmt.Errorf("claim: entry of a loss: %w", err)
+		}
+		if identity != e.Author {
+			return nil
+		}
+		n, err := noticeRecord(snap, &l, &e, &h, label)
+		if err == nil {
+			out = append(out, n)
+		}
+		return err
+	})
+	return out, err
+}
+
+// Notice is a computed inbox row, and the local arrival number of the later
+// of the two entries that caused it.
+type Notice struct {
+	logstream.Record
+	Arrival uint64
+}
+
+func noticeRecord(snap oplog.Snapshot, l *loss, e *oplog.Entry, h *Horizon, label logstream.Labeler) (n Notice, err error) {
+	r, err := logstream.NewRecord(snap, e, label)
+	if err != nil {
+		return n, err
+	}
+	for _, ref := range []oplog.Ref{l.claim, l.winner} {
+		a, err := snap.Arrival(ref)
+		if err != nil {
+			return n, err
+		}
+		n.Arrival = max(n.Arrival, a)
+	}
+	var ack []byte
+	ack = fmt.Appendf(ack, "{%q:%q,", "ack_of", r.ID)
+	r.Metadata = append(ack, noticeOf(l)[1:]...)
+	r.ID, r.Seq, r.OriginSeq = "", "0", "0"
+	r.ToAgent, r.Status, r.Body, r.Invisible = e.Author, logstream.StatusSuperseded, "", false
+	r.Computed = true
+	r.Grade, r.Unheard = h.gradeForRecord(l)
+	n.Record = r
+	return n, nil
+}
+
+func (h *Horizon) gradeForRecord(l *loss) (string, []string) {
+	grade, unheard := h.Grade(l.claim.Time())
+	var out []string
+	for _, u := range unheard {
+		out = append(out, u.Replica+": "+u.Reason)
+	}
+	return grade, out
+}

@@ -1,0 +1,247 @@
+package summary
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"tallystick/oplog"
+	"tallystick/query/identity"
+	"tallystick/query/internal/merge"
+	"tallystick/query/logstream"
+	"tallystick/query/refusal"
+)
+
+// Limits of a page.
+const (
+	DefaultLimit = 50
+	MaxLimit     = 500
+	MaxPageBytes = logstream.MaxPageBytes
+	maxNear      = 5
+	maxScopes    = 5000 // identities looked at for near names
+)
+
+// ID is the name of a summary: sum_ and 16 hex digits of its header's hash.
+func ID(ref oplog.Ref) string {
+	tag := ref.Tag()
+	return "sum_" + hex.EncodeToString(tag[:])
+}
+
+// Record is a summary as clients see it.
+type Record struct {
+	ID         string   `json:"id"`
+	Title      string   `json:"title"`
+	Summary    string   `json:"summary"`
+	Category   string   `json:"category"`
+	Timestamp  *string  `json:"timestamp"` // null when it cannot be read
+	SessionID  string   `json:"sessionId,omitempty"`
+	Identities []string `json:"sourceAgentIdentities"`
+	Author     string   `json:"author"`
+	Origin     string   `json:"origin"`
+	Invisible  bool     `json:"invisible,omitempty"`
+}
+
+// Query asks for a page.
+type Query struct {
+	Filter   identity.Filter // the zero Filter is refused: say All
+	Category string          // empty for all
+	Limit    int             // 0 means DefaultLimit
+	Offset   int
+	Label    logstream.Labeler // names origins; may be nil
+}
+
+// Page is the answer.
+type Page struct {
+	Count      int      `json:"count"`
+	Total      int64    `json:"total"` // matching, before limit and offset
+	Limit      int      `json:"limit"`
+	Offset     int      `json:"offset"`
+	Summaries  []Record `json:"summaries"`
+	Malformed  int64    `json:"malformedTimestamps,omitempty"` // matching without a readable timestamp
+	Note       string   `json:"note,omitempty"`
+	HasMore    bool     `json:"has_more,omitempty"`
+	Truncated  bool     `json:"truncated,omitempty"` // ended by size, not by limit
+	NextOffset *int     `json:"next_offset,omitempty"`
+}
+
+// List returns one page, newest first, ids ascending among equal times.
+func List(snap oplog.Snapshot, q Query) (Page, error) {
+	category := -1
+	switch {
+	case q.Limit == 0:
+		q.Limit = DefaultLimit
+	case q.Limit < 0 || q.Limit > MaxLimit:
+		return Page{}, refusal.Invalid("limit", "use 1 to 500 and follow next_offset", "limit is %d, at most %d are allowed", q.Limit, MaxLimit)
+	}
+	if q.Offset < 0 {
+		return Page{}, refusal.Invalid("offset", "use 0 or more", "offset is %d", q.Offset)
+	}
+	if q.Category != "" {
+		if category = categoryCode(q.Category); category < 0 {
+			return Page{}, refusal.OneOf("category", q.Category, Categories())
+		}
+	}
+	if q.Filter.All == (q.Filter.Identity != "") {
+		return Page{}, refusal.Invalid("agentIdentity", "use all, @me or one identity", "agentIdentity says neither all nor whose")
+	}
+	view := snap.View(ViewName)
+	c, err := readCounts(view, q.Filter.Identity)
+	if err != nil {
+		return Page{}, err
+	}
+	page := Page{
+		Total: c.total(category), Malformed: c.malformed(category), Limit: q.Limit, Offset: q.Offset, Summaries: []Record{},
+	}
+	if c.total(-1) == 0 && !q.Filter.All {
+		if page.Note, err = near(view, q.Filter.Identity); err != nil {
+			return Page{}, err
+		}
+	}
+	if int64(q.Offset) < page.Total {
+		if err := fill(snap, view, &q, &c, category, &page); err != nil {
+			return Page{}, err
+		}
+	}
+	page.Count = len(page.Summaries)
+	if next := q.Offset + page.Count; page.Count > 0 && int64(next) < page.Total {
+		page.HasMore, page.NextOffset = true, &next
+	}
+	return page, nil
+}
+
+// fill reads the rows of the page, merging the categories that have any.
+func fill(snap oplog.Snapshot, view oplog.Reader, q *Query, c *counts, category int, page *Page) error {
+	var prefixes [][]byte
+	for i := range categories {
+		if c.n[i] > 0 && (category < 0 || category == i) {
+			prefixes = append(prefixes, prefix(q.Filter.Identity, i))
+		}
+	}
+	skip, size := q.Offset, 0
+	return merge.Scan(view, prefixes, nil, false, func(rest, _ []byte) (bool, error) {
+		if skip > 0 {
+			skip--
+			return true, nil
+		}
+		if len(page.Summaries) == q.Limit {
+			return false, nil
+		}
+		if len(rest) != restLen {
+			return false, fmt.Errorf("summary: index row of %d bytes", len(rest))
+		}
+		r, err := recordOf(snap, oplog.Ref(rest[16:]), q.Label)
+		if err != nil {
+			return false, err
+		}
+		b, err := json.Marshal(r)
+		if err != nil {
+			return false, fmt.Errorf("summary: encode: %w", err)
+		}
+		if len(page.Summaries) > 0 && size+len(b) > MaxPageBytes {
+			page.Truncated = true
+			return false, nil
+		}
+		size += len(b)
+		page.Summaries = append(page.Summaries, r)
+		return true, nil
+	})
+}
+
+func recordOf(snap oplog.Snapshot, ref oplog.Ref, label logstream.Labeler) (Record, error) {
+	e, err := snap.Entry(ref)
+	if err != nil {
+		return Record{}, fmt.Errorf("summary: entry of a row: %w", err)
+	}
+	return NewRecord(&e, label)
+}
+
+// NewRecord shows an entry of kind "summary".
+func NewRecord(e *oplog.Entry, label logstream.Labeler) (Record, error) {
+	s, err := Decode(e)
+	if err != nil {
+		return Record{}, err
+	}
+	r := Record{
+		ID: ID(e.Ref()), Title: s.Title, Summary: s.Text, Category: s.Category, SessionID: s.Session,
+		Identities: s.Identities, Author: e.Author,
+		Invisible: logstream.Invisible(s.Title) || logstream.Invisible(s.Text) || logstream.Invisible(s.Session),
+	}
+	for _, id := range s.Identities {
+		r.Invisible = r.Invisible || logstream.Invisible(id)
+	}
+	if label != nil {
+		r.Origin = label(e.Origin)
+	}
+	if ms, ok := s.millis(e); ok {
+		t := logstream.FormatTime(time.UnixMilli(ms))
+		r.Timestamp = &t
+	}
+	return r, nil
+}
+
+// near is a note for an identity that has no summaries here: names that look
+// like it.
+func near(view oplog.Reader, name string) (string, error) {
+	type candidate struct {
+		name string
+		far  int
+	}
+	var found []candidate
+	seen := 0
+	err := view.Scan([]byte{rowCount}, nil, false, func(key, _ []byte) (bool, error) {
+		if seen++; seen > maxScopes {
+			return false, nil
+		}
+		other := string(key[1:])
+		if other == "" {
+			return true, nil
+		}
+		if d := distance(strings.ToLower(name), strings.ToLower(other)); d <= max(2, len(name)/4) ||
+			strings.Contains(strings.ToLower(other), strings.ToLower(name)) || strings.Contains(strings.ToLower(name), strings.ToLower(other)) {
+			found = append(found, candidate{other, d})
+		}
+		return true, nil
+	})
+	if err != nil {
+		return "", err
+	}
+	note := "No summaries of this identity here. It may not have arrived yet, or be spelled otherwise."
+	if len(found) == 0 {
+		return note, nil
+	}
+	slices.SortFunc(found, func(a, b candidate) int {
+		if a.far != b.far {
+			return a.far - b.far
+		}
+		return strings.Compare(a.name, b.name)
+	})
+	names := make([]string, 0, maxNear)
+	for _, f := range found[:min(len(found), maxNear)] {
+		names = append(names, refusal.Quote(f.name))
+	}
+	return note + " Near names: " + strings.Join(names, ", ") + ".", nil
+}
+
+// distance is the edit distance of two names, by bytes.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		diagonal := row[0]
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := diagonal
+			if a[i-1] != b[j-1] {
+				cost++
+			}
+			diagonal = row[j]
+			row[j] = min(cost, row[j]+1, row[j-1]+1)
+		}
+	}
+	return row[len(b)]
+}
