@@ -125,8 +125,8 @@ func (g *group) ownLane() (*lane, error) {
 	if ln := g.lane(l.w.id); ln != nil {
 		return ln, nil
 	}
-	ln := g.addLane(l.w.id, l.key, l.w.inc)
-	_, err := g.appendEntry(ln, l.clock.Now(), kindBirth, "", EncodePayload(birthVersion, "", birthBody(l.key, l.w.inc)))
+	ln := g.addLane(l.w.id, l.key, l.w.birth.Incarnation)
+	_, err := g.appendEntry(ln, l.clock.Now(), kindBirth, "", EncodePayload(birthVersion, "", l.w.birth.body()))
 	return ln, err
 }
 
@@ -279,3 +279,31 @@ type releaseJob struct{ waiter }
 func (j *releaseJob) size() int                    { return 0 }
 func (j *releaseJob) accept()                      {}
 func (j *releaseJob) apply(g *group) (bool, error) { return false, g.release() }
+
+// TurnToken draws a new continuity token, so that a copy of the store made
+// before cannot pass for this one (L7). Call it hourly and around backups.
+func (l *Log) TurnToken(ctx context.Context) error {
+	l.turning.Lock()
+	defer l.turning.Unlock()
+	return l.turn(l.w.token, func(token []byte) error {
+		j := &tokenJob{newWaiter(), token}
+		if err := l.submit(ctx, j); err != nil {
+			return err
+		}
+		return l.wait(ctx, j.waiter)
+	})
+}
+
+type tokenJob struct {
+	waiter
+	token []byte
+}
+
+func (j *tokenJob) size() int { return 0 }
+func (j *tokenJob) accept()   {}
+
+func (j *tokenJob) apply(g *group) (bool, error) {
+	g.b.set(metaKey("token"), j.token)
+	g.l.w.token = j.token
+	return false, nil
+}

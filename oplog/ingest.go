@@ -92,10 +92,11 @@ func (l *Log) verify(rg Range) (*verified, error) {
 		return nil, bad("does not end at its head")
 	}
 	if rg.First == 1 {
-		var err error
-		if v.key, v.inc, err = parseBirth(&v.entries[0]); err != nil {
+		b, err := BirthOf(&v.entries[0])
+		if err != nil {
 			return nil, err
 		}
+		v.key, v.inc = b.Key, b.Incarnation
 	} else {
 		l.mu.RLock()
 		idx, ok := l.byID[rg.Origin]

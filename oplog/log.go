@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -23,6 +24,9 @@ type Config struct {
 	Dir string
 	// InMemory keeps everything in memory: the same code without files.
 	InMemory bool
+	// StateDir is where the copy of the continuity token is kept, outside of
+	// what is backed up with Dir (L7). Empty means no check, which is for tests.
+	StateDir string
 	// EncryptionKey (16, 24 or 32 bytes of AES) encrypts the store at rest
 	// (T3). Nil means a plain store.
 	EncryptionKey []byte
@@ -119,6 +123,8 @@ type Log struct {
 
 	w writer // owned by the writer goroutine
 
+	turning sync.Mutex // one TurnToken at a time
+
 	mu      sync.RWMutex
 	lanes   []*lane // as committed; a lane is never changed in place
 	byID    map[OriginID]uint32
@@ -127,6 +133,7 @@ type Log struct {
 	aside   int // entries held
 	self    uint32
 	hasSelf bool
+	reason  string // why the store opened a new incarnation; set at open
 }
 
 // Open opens or creates the log in cfg.Dir and brings its views up to date.
@@ -228,10 +235,17 @@ func (l *Log) load(ctx context.Context) error {
 		}
 		b.set(metaKey("format"), []byte{storeFormat})
 		b.set(metaKey("store"), id)
+		l.w.store = hex.EncodeToString(id)
 	case err != nil:
 		return err
 	case len(v) != 1 || v[0] != storeFormat:
 		return fmt.Errorf("%w: %x, this program reads %d", ErrFormat, v, storeFormat)
+	default:
+		id, err := snap.get(metaKey("store"))
+		if err != nil || len(id) != 16 {
+			return fmt.Errorf("%w: store id", ErrDamaged)
+		}
+		l.w.store = hex.EncodeToString(id)
 	}
 
 	var ceiling hlc.Timestamp
@@ -263,29 +277,63 @@ func (l *Log) load(ctx context.Context) error {
 			return fmt.Errorf("oplog: found store: %w", err)
 		}
 	}
+	if err := l.turn(l.w.token, l.putToken); err != nil {
+		return err
+	}
 	return l.loadViews(ctx)
 }
 
-// loadSelf finds the own incarnation, or draws a new one. Its birth is
-// written together with the first entry.
+// putToken stores a continuity token outside of the writer, at open.
+func (l *Log) putToken(token []byte) error {
+	snap := l.db.snapshot()
+	defer snap.release()
+	b := newBatch(snap)
+	b.set(metaKey("token"), token)
+	l.w.token = token
+	return l.db.commit(b)
+}
+
+// loadSelf finds the own incarnation, or draws a new one: for a new store, and
+// for one that may not be what stopped here last (L7). Its birth is written
+// together with the first entry.
 func (l *Log) loadSelf(snap kvSnapshot, b *batch) error {
+	token, err := snap.get(metaKey("token"))
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	l.w.token = token
 	v, err := snap.get(metaKey("self"))
 	switch {
 	case errors.Is(err, ErrNotFound):
-		if _, err := io.ReadFull(l.cfg.Rand, l.w.inc[:]); err != nil {
-			return fmt.Errorf("oplog: incarnation: %w", err)
+		if err := l.newIncarnation(b, Predecessor{}); err != nil {
+			return err
 		}
-		b.set(metaKey("self"), append(append([]byte{}, l.key[:]...), l.w.inc[:]...))
 	case err != nil:
 		return err
-	case len(v) != 48:
+	case len(v) < 48:
 		return fmt.Errorf("%w: self record", ErrDamaged)
 	case DeviceKey(v[:32]) != l.key:
 		return fmt.Errorf("%w: the store belongs to device %x, the key file holds another device's key", ErrKey, v[:6])
 	default:
-		copy(l.w.inc[:], v[32:])
+		copy(l.w.birth.Incarnation[:], v[32:])
+		r := reader{b: v[48:]}
+		l.w.birth.Predecessor.read(&r)
+		if r.end(); r.err != nil {
+			return fmt.Errorf("%w: self record: %w", ErrDamaged, r.err)
+		}
 	}
-	l.w.id = OriginOf(l.key, l.w.inc)
+	l.w.birth.Key = l.key
+	l.w.id = OriginOf(l.key, l.w.birth.Incarnation)
+	if l.reason = l.doubt(token); l.reason != "" {
+		l.cfg.Logger.Warn("opening a new incarnation", "reason", l.reason)
+		pred := Predecessor{Origin: l.w.id}
+		if idx, ok := l.byID[l.w.id]; ok {
+			pred.Tip = l.lanes[idx].tip
+		}
+		if err := l.newIncarnation(b, pred); err != nil {
+			return err
+		}
+	}
 	if idx, ok := l.byID[l.w.id]; ok {
 		l.self, l.hasSelf = idx, true
 		ln := *l.lanes[idx]
@@ -301,3 +349,23 @@ func (l *Log) loadSelf(snap kvSnapshot, b *batch) error {
 	}
 	return nil
 }
+
+func (l *Log) newIncarnation(b *batch, pred Predecessor) error {
+	l.w.birth = Birth{Key: l.key, Predecessor: pred}
+	if _, err := io.ReadFull(l.cfg.Rand, l.w.birth.Incarnation[:]); err != nil {
+		return fmt.Errorf("oplog: incarnation: %w", err)
+	}
+	rec := append(append([]byte{}, l.key[:]...), l.w.birth.Incarnation[:]...)
+	if pred.Origin.IsZero() {
+		rec = appendNil(rec)
+	} else {
+		rec = pred.append(rec)
+	}
+	b.set(metaKey("self"), rec)
+	l.w.id = OriginOf(l.key, l.w.birth.Incarnation)
+	return nil
+}
+
+// Doubt says why this opening of the store began a new incarnation; empty
+// when it goes on with the one before (L7).
+func (l *Log) Doubt() string { return l.reason }

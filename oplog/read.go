@@ -170,7 +170,7 @@ func (l *Log) Self() Origin {
 	if l.hasSelf {
 		return l.lanes[l.self].origin(true)
 	}
-	return Origin{ID: l.w.id, Key: l.key, Incarnation: l.w.inc, Self: true}
+	return Origin{ID: l.w.id, Key: l.key, Incarnation: l.w.birth.Incarnation, Self: true}
 }
 
 // Heads lists the latest signed head of every origin whose tip is held.

@@ -211,7 +211,9 @@ func (r *reader) bin(max int) []byte {
 	var n int
 	switch c {
 	case 0xc4:
-		n = r.sizeN("byte string", 1, 0, uint64(max))
+		if n = int(r.byte()); n > max {
+			r.failSize("byte string", n, max)
+		}
 	case 0xc5:
 		n = r.sizeN("byte string", 2, 1<<8, uint64(max))
 	case 0xc6:
@@ -233,6 +235,19 @@ func (r *reader) binN(n int) []byte {
 		return nil
 	}
 	return b
+}
+
+// uint64 demands the 9-byte form, whatever the number.
+func (r *reader) uint64() uint64 {
+	if p := r.pos; r.err == nil && len(r.b)-p >= 9 && r.b[p] == 0xcf {
+		r.pos = p + 9
+		return binary.BigEndian.Uint64(r.b[p+1 : p+9])
+	}
+	if c := r.byte(); r.err == nil && c != 0xcf {
+		r.pos--
+		r.fail("number not in its 9-byte form")
+	}
+	return r.uintN(8)
 }
 
 // fixed reads a byte string exactly as long as dst into it. Keys, hashes and

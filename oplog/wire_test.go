@@ -77,6 +77,7 @@ func TestCodecWritesWhatTheLibraryWrites(t *testing.T) {
 
 		head := Head{Origin: e.Origin, Seq: e.Seq, Hash: e.Hash, Floor: e.Time}
 		type headStruct struct {
+			//lint:ignore U1000 the library reads the tag
 			_msgpack struct{} `msgpack:",as_array"`
 
 			Version uint64
@@ -139,6 +140,11 @@ func TestWireErrors(t *testing.T) {
 		{"ErrUintTruncated4", "\xce\x01\x00\x00", uintOf, "truncated"},
 		{"ErrUintTruncated8", "\xcf\x01\x00\x00\x00\x00\x00\x00", uintOf, "truncated"},
 
+		{"OK uint64", "\xcf\x00\x00\x00\x00\x00\x00\x00\x01", func(r *reader) { r.uint64() }, ""},
+		{"ErrUint64Short", "\x01", func(r *reader) { r.uint64() }, "9-byte form"},
+		{"ErrUint64Truncated", "\xcf\x00\x00\x00\x00\x00\x00\x00", func(r *reader) { r.uint64() }, "truncated"},
+		{"ErrUint64Empty", "", func(r *reader) { r.uint64() }, "truncated"},
+
 		{"OK array", "\x93", three, ""},
 		{"OK array of 16", "\xdc\x00\x10", arrayOf, ""},
 		{"OK array of 65536", "\xdd\x00\x01\x00\x00", arrayOf, ""},
@@ -164,6 +170,8 @@ func TestWireErrors(t *testing.T) {
 		{"ErrFixedTruncated", "\xc4\x04abc", fixed4, "truncated"},
 		{"ErrFixedStr", "\xa4abcd", fixed4, "not a byte string"},
 		{"ErrBinShort", "\xc4\x03abc", bin4, "byte string of 3, want 4"},
+		{"ErrBinLimitShort", "\xc4\x05abcde", func(r *reader) { r.bin(4) }, "byte string of 5, limit 4"},
+		{"ErrBinTruncatedLength", "\xc4", binOf, "truncated"},
 		{"ErrBinLimit", "\xc6\x00\x10\x00\x01", binOf, "byte string of 1048577, limit 1048576"},
 		{"ErrBin2to31", "\xc6\x80\x00\x00\x00", binOf, "limit"},
 		{"ErrBinMost", "\xc6\xff\xff\xff\xff", binOf, "limit"},
@@ -201,7 +209,7 @@ func TestWireErrors(t *testing.T) {
 			}
 			// The first error sticks and nothing more is read.
 			first, pos := r.err, r.pos
-			_, _, _, _ = r.uint(), r.arrayLen(), r.bin(9), r.str(9)
+			_, _, _, _, _ = r.uint(), r.uint64(), r.arrayLen(), r.bin(9), r.str(9)
 			r.fixed(make([]byte, 4))
 			r.end()
 			if r.err != first || r.pos != pos || r.nil() {

@@ -32,11 +32,13 @@ type job interface {
 
 // writer is the state that only the writer goroutine touches.
 type writer struct {
+	store       string   // the store's random id, in hex
+	token       []byte   // continuity token
 	id          OriginID // own origin
-	inc         Incarnation
-	arrival     uint64 // last number given
-	pendingHead *Head  // own head, signed while its group was syncing; stored with the next
-	salts       []byte // random bytes not used yet
+	birth       Birth    // of the own incarnation
+	arrival     uint64   // last number given
+	pendingHead *Head    // own head, signed while its group was syncing; stored with the next
+	salts       []byte   // random bytes not used yet
 }
 
 // group is one transaction in the making. Lanes are copied before they are

@@ -6,7 +6,6 @@ import (
 	"sort"
 
 	"tallystick/oplog"
-	"tallystick/query/internal/pack"
 	"tallystick/query/logstream"
 )
 
@@ -56,14 +55,11 @@ func (View) Apply(tx oplog.Tx, e *oplog.Entry) error {
 }
 
 func applyBirth(tx oplog.Tx, e *oplog.Entry) error {
-	r := pack.NewReader(e.Body)
-	r.Exactly(2)
-	device := r.Bin(len(oplog.DeviceKey{}))
-	r.Bin(len(oplog.Incarnation{}))
-	if err := r.End(); err != nil {
-		return oplog.Quarantine("birth: %v", err)
+	b, err := oplog.BirthOf(e)
+	if err != nil {
+		return oplog.Quarantine("%v", err)
 	}
-	return tx.Set(key(rowDevice, e.Origin[:]), device)
+	return tx.Set(key(rowDevice, e.Origin[:]), b.Key[:])
 }
 
 // actorOfEntry names the author at its device; an origin whose birth is not
