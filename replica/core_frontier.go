@@ -47,9 +47,12 @@ func (c *Core) flush(s *session) {
 	if len(s.dirtyTips) > 0 {
 		changed := oplog.Frontier{}
 		for o := range s.dirtyTips {
+			if b := s.serve.byOrigin[o]; b != nil && b.reading {
+				continue // the range on its way will say so
+			}
 			changed[o] = c.tips[o]
+			delete(s.dirtyTips, o)
 		}
-		clear(s.dirtyTips)
 		c.tellFrontier(s, changed, false)
 	}
 	if len(s.dirtyHeads) > 0 {
