@@ -1,0 +1,326 @@
+package server
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// BeadsRow is one record of a beads JSONL file, checked and ready to import:
+// a request, and what follows from it.
+type BeadsRow struct {
+	Line      int            `json:"line"`
+	ID        string         `json:"id"`
+	Title     string         `json:"title"` // verbatim
+	Body      string         `json:"body,omitempty"`
+	Status    string         `json:"status"` // as the row says
+	Type      string         `json:"type,omitempty"`
+	Assignee  string         `json:"assignee,omitempty"`
+	Author    string         `json:"author,omitempty"`
+	CreatedAt string         `json:"created_at,omitempty"` // verbatim
+	Ack       *BeadsAck      `json:"ack,omitempty"`        // the row is closed
+	Summary   *BeadsSummary  `json:"summary,omitempty"`
+	Replies   []BeadsComment `json:"replies,omitempty"`
+}
+
+// BeadsAck closes the request of a row.
+type BeadsAck struct {
+	At string `json:"at,omitempty"` // closed_at verbatim; empty when unreadable
+}
+
+// BeadsSummary is the outcome of a closed row that gives a reason.
+type BeadsSummary struct {
+	Title    string   `json:"title"`
+	Text     string   `json:"text"`
+	Category string   `json:"category"`
+	Sources  []string `json:"sources"`
+	AtMillis int64    `json:"at_ms"`
+}
+
+// BeadsComment is one comment on a row.
+type BeadsComment struct {
+	ID     string `json:"id"`
+	Author string `json:"author,omitempty"`
+	Text   string `json:"text"`
+	At     string `json:"at,omitempty"`
+}
+
+// BeadsError is what is wrong with one line.
+type BeadsError struct {
+	Line   int    `json:"line"`
+	ID     string `json:"id,omitempty"`
+	Reason string `json:"reason"`
+}
+
+// NotImported counts what a file holds and an import leaves out.
+type NotImported struct {
+	Dependencies int `json:"dependencies"`
+	Notes        int `json:"notes"`
+	Labels       int `json:"labels"`
+}
+
+// BeadsFile is a parsed file.
+type BeadsFile struct {
+	Lines             int
+	Rows              []BeadsRow
+	Errors            []BeadsError
+	SkippedTombstones int
+	NotImported       NotImported
+}
+
+// Counts are the parts that importing this file into an empty mesh stores.
+func (f *BeadsFile) Counts() ImportCounts {
+	var n ImportCounts
+	for i := range f.Rows {
+		r := &f.Rows[i]
+		n.Requests++
+		if r.Ack != nil {
+			n.Acks++
+		}
+		if r.Summary != nil {
+			n.Summaries++
+		}
+		n.Replies += len(r.Replies)
+	}
+	return n
+}
+
+const (
+	maxBeadsLine  = 8 << 20
+	maxBeadsTitle = 32 << 10
+)
+
+var beadsStatus = map[string]bool{
+	"open": true, "in_progress": true, "blocked": true, "deferred": true, "hooked": true,
+	"pinned": true, "closed": true, "tombstone": true,
+}
+
+// ParseBeads reads a beads JSONL file. A bad line becomes an error with its
+// number and reason, the rest goes in. It fails only when reading does.
+func ParseBeads(r io.Reader) (*BeadsFile, error) {
+	f := &BeadsFile{Errors: []BeadsError{}}
+	seen := map[string][sha256.Size]byte{}
+	in := bufio.NewReaderSize(r, 64<<10)
+	for number := 1; ; number++ {
+		line, tooLong, err := readLine(in)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return nil, fmt.Errorf("server: read line %d: %w", number, err)
+		}
+		if number == 1 {
+			line = bytes.TrimPrefix(line, []byte("\ufeff"))
+		}
+		if line = bytes.TrimSpace(line); len(line) > 0 || tooLong {
+			f.Lines++
+			f.line(number, line, tooLong, seen)
+		}
+		if err != nil {
+			return f, nil
+		}
+	}
+}
+
+// readLine returns the next line without keeping more than the limit of it.
+func readLine(in *bufio.Reader) (line []byte, tooLong bool, err error) {
+	for {
+		part, err := in.ReadSlice('\n')
+		if len(line)+len(part) > maxBeadsLine {
+			tooLong = true
+			line = nil
+		}
+		if !tooLong {
+			line = append(line, part...)
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return line, tooLong, err
+		}
+	}
+}
+
+func (f *BeadsFile) line(number int, line []byte, tooLong bool, seen map[string][sha256.Size]byte) {
+	bad := func(id, format string, args ...any) {
+		f.Errors = append(f.Errors, BeadsError{Line: number, ID: id, Reason: fmt.Sprintf(format, args...)})
+	}
+	if tooLong {
+		bad("", "longer than %d bytes", maxBeadsLine)
+		return
+	}
+	raw, row, err := parseBeadsLine(line)
+	if err != nil {
+		bad(row.ID, "%v", err)
+		return
+	}
+	sum := sha256.Sum256(line)
+	if first, ok := seen[row.ID]; ok {
+		if first != sum {
+			bad(row.ID, "this id stands on an earlier line with different content; the first one counts")
+		}
+		return
+	}
+	seen[row.ID] = sum
+	if row.Status == "tombstone" {
+		f.SkippedTombstones++
+		return
+	}
+	row.Line = number
+	if row.Status == "closed" {
+		row.Ack = &BeadsAck{At: raw.ClosedAt}
+		at, ok := parseTime(raw.ClosedAt)
+		if !ok {
+			row.Ack.At = ""
+			bad(row.ID, "closed without a readable closed_at: request and ack go in without the time, no summary")
+		} else if strings.TrimSpace(raw.CloseReason) != "" {
+			if row.Summary, err = raw.summary(at); err != nil {
+				bad(row.ID, "no summary: %v", err)
+			}
+		}
+	}
+	f.NotImported.Dependencies += len(raw.Dependencies)
+	f.NotImported.Labels += len(raw.Labels)
+	if raw.Notes != "" {
+		f.NotImported.Notes++
+	}
+	f.Rows = append(f.Rows, row)
+}
+
+type beadsRaw struct {
+	ID           string            `json:"id"`
+	Title        string            `json:"title"`
+	Description  string            `json:"description"`
+	Status       string            `json:"status"`
+	IssueType    string            `json:"issue_type"`
+	Assignee     string            `json:"assignee"`
+	CreatedBy    string            `json:"created_by"`
+	CreatedAt    string            `json:"created_at"`
+	ClosedAt     string            `json:"closed_at"`
+	CloseReason  string            `json:"close_reason"`
+	Notes        string            `json:"notes"`
+	Labels       []json.RawMessage `json:"labels"`
+	Dependencies []json.RawMessage `json:"dependencies"`
+	Comments     []beadsRawComment `json:"comments"`
+}
+
+type beadsRawComment struct {
+	ID        json.RawMessage `json:"id"`
+	Author    string          `json:"author"`
+	Text      string          `json:"text"`
+	CreatedAt string          `json:"created_at"`
+}
+
+func parseBeadsLine(line []byte) (raw beadsRaw, row BeadsRow, err error) {
+	if line[0] != '{' {
+		return raw, row, errors.New("not a JSON object")
+	}
+	if !json.Valid(line) {
+		return raw, row, errors.New("broken JSON")
+	}
+	if why := checkText(line); why != "" {
+		return raw, row, errors.New(why)
+	}
+	err = json.Unmarshal(line, &raw)
+	row = BeadsRow{
+		Title: raw.Title, Body: raw.Description, Status: raw.Status, Type: raw.IssueType,
+		Assignee: strings.TrimSpace(raw.Assignee), Author: raw.CreatedBy, CreatedAt: raw.CreatedAt,
+	}
+	if token(raw.ID) {
+		row.ID = raw.ID
+	}
+	var wrong *json.UnmarshalTypeError
+	if errors.As(err, &wrong) {
+		return raw, row, fmt.Errorf("%s has the wrong type (%s)", wrong.Field, wrong.Value)
+	}
+	if err != nil {
+		return raw, row, fmt.Errorf("broken JSON: %w", err)
+	}
+	switch {
+	case strings.TrimSpace(raw.ID) == "":
+		err = errors.New("no id")
+	case strings.IndexFunc(raw.ID, unicode.IsControl) >= 0:
+		err = errors.New("control character in id")
+	case !token(raw.ID):
+		err = fmt.Errorf("id is longer than %d characters", maxRouting)
+	case strings.TrimSpace(raw.Title) == "":
+		err = errors.New("no title")
+	case len(raw.Title) > maxBeadsTitle:
+		err = fmt.Errorf("title is longer than %d bytes", maxBeadsTitle)
+	case raw.Status == "":
+		err = errors.New("no status")
+	case !beadsStatus[raw.Status]:
+		err = fmt.Errorf("unknown status %s", quote(raw.Status))
+	case len(raw.Description) > maxBody:
+		err = fmt.Errorf("description is longer than %d bytes", maxBody)
+	case row.Assignee != "" && !token(row.Assignee):
+		err = errors.New("assignee is too long or holds a control character")
+	case len(raw.CreatedBy) > maxBeadsTitle/2 || len(raw.CreatedAt) > maxRouting:
+		err = errors.New("created_by or created_at is too long")
+	}
+	if err != nil {
+		return raw, row, err
+	}
+	for i, c := range raw.Comments {
+		id := strings.Trim(string(c.ID), `"`)
+		switch {
+		case id == "" || id == "null" || !token(id):
+			return raw, row, fmt.Errorf("comment %d has no usable id", i+1)
+		case len(c.Text) > maxBody:
+			return raw, row, fmt.Errorf("comment %s is longer than %d bytes", quote(id), maxBody)
+		case len(c.Author) > maxBeadsTitle/2 || len(c.CreatedAt) > maxRouting:
+			return raw, row, fmt.Errorf("author or created_at of comment %s is too long", quote(id))
+		}
+		row.Replies = append(row.Replies, BeadsComment{ID: id, Author: c.Author, Text: c.Text, At: c.CreatedAt})
+	}
+	return raw, row, nil
+}
+
+// token reports whether s may stand in a routing field.
+func token(s string) bool {
+	return strings.TrimSpace(s) != "" && utf8.RuneCountInString(s) <= maxRouting && strings.IndexFunc(s, unicode.IsControl) < 0
+}
+
+func (raw *beadsRaw) summary(at time.Time) (*BeadsSummary, error) {
+	s := &BeadsSummary{
+		Title: strings.TrimSpace(raw.Title), Text: raw.CloseReason, Category: "other",
+		Sources: []string{}, AtMillis: at.UnixMilli(),
+	}
+	switch raw.IssueType {
+	case "bug":
+		s.Category = "bugfix"
+	case "feature":
+		s.Category = "feature"
+	}
+	switch {
+	case len(s.Title) > maxTitle:
+		return nil, fmt.Errorf("title is longer than %d bytes", maxTitle)
+	case strings.IndexFunc(s.Title, unicode.IsControl) >= 0:
+		return nil, errors.New("control character in title")
+	case len(s.Text) > maxSummary:
+		return nil, fmt.Errorf("close_reason is longer than %d bytes", maxSummary)
+	}
+	for _, name := range []string{raw.Assignee, raw.CreatedBy} {
+		name = strings.TrimSpace(name)
+		if name == "" || len(s.Sources) > 0 && s.Sources[0] == name {
+			continue
+		}
+		if len(name) > maxIdentity || strings.IndexFunc(name, unicode.IsControl) >= 0 || strings.Contains(name, ",") {
+			return nil, errors.New("assignee or created_by is no identity")
+		}
+		s.Sources = append(s.Sources, name)
+	}
+	return s, nil
+}
+
+// parseTime reads an RFC 3339 time.
+func parseTime(s string) (time.Time, bool) {
+	t, err := time.Parse(time.RFC3339Nano, strings.TrimSpace(s))
+	if err != nil || t.Year() < 1 || t.Year() > 9999 {
+		return time.Time{}, false
+	}
+	return t.UTC(), true
+}

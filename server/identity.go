@@ -1,0 +1,208 @@
+package server
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"tallystick/query/identity"
+)
+
+// Session says on whose behalf a local process calls. The host part of the
+// identity is never in it: that is the replica's label (I8). The zero Session
+// is unbound: it may read team-wide and writes nothing.
+type Session struct {
+	Agent   string `json:"agent,omitempty"`   // the agent part, e.g. "claude"
+	Project string `json:"project,omitempty"` // empty: flat identity host-agent
+	Bound   bool   `json:"bound"`             // whether Agent and Project count
+	Client  string `json:"client,omitempty"`  // program that calls, for the log only
+}
+
+// Identity is what a Session is bound to on one replica.
+type Identity struct {
+	Name    string // host:agent:project or host-agent; empty when unbound
+	Host    string
+	Agent   string
+	Project string
+	Bound   bool
+}
+
+// Limits of the parts of an identity, in bytes.
+const (
+	maxAgentPart   = 64
+	maxProjectPart = 128
+)
+
+var partPattern = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]*$`)
+
+const partRule = "lower-case letter or digit first, then a-z 0-9 . _ -"
+
+// Bind computes the identity of a session on the replica with this label.
+func Bind(label string, s Session) (Identity, *Error) {
+	id := Identity{Host: label}
+	if !s.Bound {
+		return id, nil
+	}
+	agent, err := identityPart("agent", s.Agent, maxAgentPart)
+	if err != nil {
+		return Identity{}, err
+	}
+	if agent == "" {
+		return Identity{}, invalid("agent", "start with --agent NAME, e.g. --agent claude", "the agent part of the identity is empty")
+	}
+	project, err := identityPart("project", s.Project, maxProjectPart)
+	if err != nil {
+		return Identity{}, err
+	}
+	id.Agent, id.Project, id.Bound = agent, project, true
+	if project == "" {
+		id.Name = label + "-" + agent
+	} else {
+		id.Name = label + ":" + agent + ":" + project
+	}
+	return id, nil
+}
+
+func identityPart(field, s string, limit int) (string, *Error) {
+	s = strings.TrimSpace(s)
+	switch {
+	case s == "":
+		return "", nil
+	case len(s) > limit:
+		return "", invalid(field, "use a shorter name", "the %s part of the identity has %d bytes, at most %d are allowed", field, len(s), limit)
+	case strings.Contains(s, ":"):
+		return "", invalid(field, "give only this part; the server joins host, agent and project itself", "the %s part of the identity contains a colon", field)
+	case !partPattern.MatchString(s):
+		e := invalid(field, "for example \"claude\"", "the %s part of the identity is %s; allowed: %s", field, quote(s), partRule)
+		e.Allowed = []string{partRule}
+		return "", e
+	case field == "agent" && identity.Reserved(s):
+		return "", invalid(field, "choose another name", "%s is never an identity", quote(s))
+	}
+	return s, nil
+}
+
+// checkFrom refuses a from_agent or created_by that is not the bound identity
+// (I8).
+func (id Identity) checkFrom(field, given string) *Error {
+	given = strings.TrimPrefix(strings.TrimSpace(given), "@")
+	if given == "" || id.Bound && (given == id.Name || given == "me") {
+		return nil
+	}
+	if !id.Bound {
+		return fail(CodeIdentityMismatch, field, "leave the field out, and start the server with --agent NAME to write",
+			"%s is %s, but this session is bound to no identity", field, quote(given))
+	}
+	e := fail(CodeIdentityMismatch, field, "leave the field out: the server fills it in",
+		"%s is %s, but this session is bound to %s", field, quote(given), quote(id.Name))
+	e.Allowed = []string{id.Name}
+	return e
+}
+
+func (id Identity) mayWrite() *Error {
+	if id.Bound {
+		return nil
+	}
+	return fail(CodeIdentityUnbound, "", "start the server with `tally mcp --agent NAME`, or use a token made with --agent; reading works without",
+		"this session is bound to no identity, so it may not write")
+}
+
+// resolveMe reads an identity that a caller names: @me is the bound one, else
+// one leading @ is ignored. It never widens.
+func (id Identity) resolveMe(field, given string) (string, *Error) {
+	if given == "@me" {
+		if !id.Bound {
+			return "", fail(CodeIdentityUnbound, field, "name an identity, or start the server with --agent NAME",
+				"%s is @me, but this session is bound to no identity", field)
+		}
+		return id.Name, nil
+	}
+	return strings.TrimPrefix(given, "@"), nil
+}
+
+// ProjectOf names the project of a directory: the base name of the main
+// working tree, so that all worktrees of one repository are one project.
+// It is empty outside a repository and when the top level is the home
+// directory.
+func ProjectOf(dir string) string {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return ""
+	}
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
+	}
+	home, _ := os.UserHomeDir()
+	if real, err := filepath.EvalSymlinks(home); err == nil {
+		home = real
+	}
+	for {
+		top, found := mainTree(dir)
+		if found {
+			if top == home || dir == home {
+				return ""
+			}
+			return CleanPart(strings.TrimSuffix(filepath.Base(top), ".git"))
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return ""
+		}
+		dir = parent
+	}
+}
+
+// mainTree looks for .git in dir and follows a linked worktree to the main
+// one.
+func mainTree(dir string) (string, bool) {
+	git := filepath.Join(dir, ".git")
+	info, err := os.Stat(git)
+	if err != nil {
+		return "", false
+	}
+	if info.IsDir() {
+		_, err := os.Stat(filepath.Join(git, "HEAD"))
+		return dir, err == nil
+	}
+	link, err := os.ReadFile(git)
+	target, ok := strings.CutPrefix(strings.TrimSpace(string(link)), "gitdir:")
+	if err != nil || !ok {
+		return "", false
+	}
+	target = absTo(dir, strings.TrimSpace(target))
+	common, err := os.ReadFile(filepath.Join(target, "commondir"))
+	if err != nil {
+		return dir, true // a submodule: it is a tree of its own
+	}
+	top := absTo(target, strings.TrimSpace(string(common)))
+	switch filepath.Base(top) {
+	case ".git", ".bare":
+		return filepath.Dir(top), true
+	}
+	return top, true // a bare repository with worktrees
+}
+
+func absTo(dir, path string) string {
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(dir, path)
+	}
+	return filepath.Clean(path)
+}
+
+// CleanPart makes a part of an identity out of any name: lowered, other
+// characters to a hyphen. It is empty when nothing usable is left.
+func CleanPart(name string) string {
+	mapped := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '.', r == '_', r == '-':
+			return r
+		}
+		return '-'
+	}, strings.ToLower(name))
+	mapped = strings.TrimLeft(mapped, "._-")
+	if len(mapped) > maxAgentPart {
+		mapped = mapped[:maxAgentPart]
+	}
+	return mapped
+}

@@ -1,0 +1,277 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"tallystick/oplog"
+	"tallystick/query"
+	"tallystick/query/claim"
+	"tallystick/query/logstream"
+)
+
+type appendResult struct {
+	Event     logstream.Record `json:"event"`
+	DurableOn []string         `json:"durable_on"`
+	NotYet    []string         `json:"not_yet"`
+	Replayed  bool             `json:"replayed"`
+}
+
+func (s *Service) eventAppend(ctx context.Context, c *call) (any, *Error) {
+	a := c.args
+	to, bad := c.id.resolveMe("to_agent", a.str("to_agent"))
+	if bad != nil {
+		return nil, bad
+	}
+	ev := logstream.Event{
+		Type: a.str("type"), Stream: a.str("stream"), Room: a.str("room"), Topic: a.str("topic"), To: to,
+		Correlation: a.str("correlation_id"), Branch: a.str("branch"), BaseCommit: a.str("base_commit"),
+		Status: a.str("status"), Body: a.str("body"), Metadata: a.object("metadata"), ArtifactIDs: a.list("artifact_ids"),
+	}
+	for _, id := range ev.ArtifactIDs {
+		if !strings.HasPrefix(id, "art_") {
+			return nil, invalid("artifact_ids", "artifact ids begin with art_", "%s is no artifact id", quote(id))
+		}
+		// This version stores no artifacts, so none that is named can be here.
+		return nil, fail(CodeNotFound, "artifact_ids", "leave artifact_ids out; put text into body", "no artifact %s is held here", quote(id))
+	}
+	if a.has("expires_at") {
+		t, err := logstream.ParseTime("expires_at", a.str("expires_at"))
+		if err != nil {
+			return nil, s.asError(ctx, err)
+		}
+		ev.ExpiresAt = t.UnixMilli()
+	}
+	op, err := logstream.NewOp(c.id.Name, ev)
+	if err != nil {
+		return nil, s.asError(ctx, err)
+	}
+	op.OpID = c.op
+	done, err := s.d.Log.Append(ctx, op)
+	if err != nil {
+		return nil, s.asError(ctx, err)
+	}
+	r, err := s.record(done[0].Ref)
+	if err != nil {
+		return nil, s.asError(ctx, err)
+	}
+	out := appendResult{Event: r, Replayed: done[0].Replayed}
+	out.DurableOn, out.NotYet = s.spread(done[0].Ref)
+	return out, nil
+}
+
+// spread never gives nil lists: they become JSON.
+func (s *Service) spread(ref oplog.Ref) (durableOn, notYet []string) {
+	durableOn, notYet = s.d.Mesh.Spread(ref)
+	return append([]string{}, durableOn...), append([]string{}, notYet...)
+}
+
+// record reads one event as clients see it.
+func (s *Service) record(ref oplog.Ref) (r logstream.Record, err error) {
+	err = s.d.Log.View(func(snap oplog.Snapshot) error {
+		e, err := snap.Entry(ref)
+		if err != nil {
+			return fmt.Errorf("read what was appended: %w", err)
+		}
+		r, err = logstream.NewRecord(snap, &e, s.labeler())
+		return err
+	})
+	return r, err
+}
+
+type listResult struct {
+	logstream.Page
+	Note string `json:"note,omitempty"`
+}
+
+const fromNote = "from_agent says who you are and does not filter; use writer to filter by author"
+
+func (s *Service) eventList(ctx context.Context, c *call) (any, *Error) {
+	f, bad := s.filter(ctx, c)
+	if bad != nil {
+		return nil, bad
+	}
+	a := c.args
+	f.BeforeEventID, f.Order, f.Preview = a.str("before_event_id"), a.str("order"), a.boolean("preview")
+	page, err := s.list(f)
+	if err != nil {
+		return nil, s.asError(ctx, err)
+	}
+	r := listResult{Page: page}
+	if a.has("from_agent") {
+		r.Note = fromNote
+	}
+	return r, nil
+}
+
+// list gives one page of events. An inbox also shows, as computed rows, the
+// losses of its owner that no ack tells of yet. Nearly always there are none;
+// only else is the horizon worth asking for, and it is read before the view
+// that it judges.
+func (s *Service) list(f logstream.Filter) (page logstream.Page, err error) {
+	look := func(h claim.Horizon) error {
+		return s.d.Log.View(func(snap oplog.Snapshot) (err error) {
+			page, err = query.Events(snap, f, h)
+			return err
+		})
+	}
+	if err = look(claim.Horizon{}); err == nil && len(page.Events) > 0 && page.Events[0].Computed {
+		err = look(s.d.Mesh.Horizon())
+	}
+	return page, err
+}
+
+// filter makes the filter that event_list and event_wait share.
+func (s *Service) filter(ctx context.Context, c *call) (logstream.Filter, *Error) {
+	a := c.args
+	f := logstream.Filter{
+		Stream: a.str("stream"), Room: a.str("room"), Topic: a.str("topic"),
+		Correlation: a.str("correlation_id"), Status: a.str("status"),
+		Cursor: a.str("cursor"), SinceEventID: a.str("since_event_id"),
+		Limit:   int(a.integer("limit", defaultLimit)),
+		Replica: s.d.Log.Self().ID, Label: s.labeler(),
+		Types: values(a, "type"),
+	}
+	for _, to := range values(a, "to_agent") {
+		name, bad := c.id.resolveMe("to_agent", to)
+		if bad != nil {
+			return f, bad
+		}
+		f.To = append(f.To, name)
+	}
+	writer, bad := c.id.resolveMe("writer", a.str("writer"))
+	if bad != nil {
+		return f, bad
+	}
+	f.Writer = writer
+	if a.has("since_created_at") {
+		t, err := logstream.ParseTime("since_created_at", a.str("since_created_at"))
+		if err != nil {
+			return f, s.asError(ctx, err)
+		}
+		f.SinceCreated = t
+	}
+	return f, nil
+}
+
+// values reads a field that is one token or a list of them.
+func values(a arguments, name string) []string {
+	if s := a.str(name); s != "" {
+		return []string{s}
+	}
+	return a.list(name)
+}
+
+type waitResult struct {
+	TimedOut   bool               `json:"timed_out"`
+	Events     []logstream.Record `json:"events"`
+	Count      int                `json:"count"`
+	HasMore    bool               `json:"has_more"`
+	Truncated  bool               `json:"truncated,omitempty"`
+	NextCursor string             `json:"next_cursor"`
+	Note       string             `json:"note,omitempty"`
+}
+
+func (s *Service) eventWait(ctx context.Context, c *call) (any, *Error) {
+	f, bad := s.filter(ctx, c)
+	if bad != nil {
+		return nil, bad
+	}
+	page, timedOut, bad := s.wait(ctx, f, time.Duration(c.args.integer("timeout_ms", defWaitMS))*time.Millisecond)
+	if bad != nil {
+		return nil, bad
+	}
+	r := waitResult{TimedOut: timedOut, Events: page.Events, Count: page.Count, HasMore: page.HasMore, Truncated: page.Truncated, NextCursor: page.NextCursor}
+	if c.args.has("from_agent") {
+		r.Note = fromNote
+	}
+	return r, nil
+}
+
+// wait returns the first page that is not empty, or an empty one when the
+// time is over. It sleeps until the log says that something has changed; each
+// look goes on where the last one ended.
+func (s *Service) wait(ctx context.Context, f logstream.Filter, d time.Duration) (logstream.Page, bool, *Error) {
+	select {
+	case s.waits <- struct{}{}:
+		defer func() { <-s.waits }()
+	default:
+		return logstream.Page{}, false, fail(CodeBusy, "", "try again in a second", "%d calls are waiting for events already", maxWaits)
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	for {
+		changed := s.d.Log.Changed()
+		page, err := s.list(f)
+		if err != nil {
+			return logstream.Page{}, false, s.asError(ctx, err)
+		}
+		if page.Count > 0 || d == 0 {
+			return page, page.Count == 0, nil
+		}
+		if page.NextCursor != "" {
+			f.Cursor, f.SinceEventID = page.NextCursor, ""
+		}
+		select {
+		case <-changed:
+		case <-timer.C:
+			return page, true, nil
+		case <-ctx.Done():
+			return logstream.Page{}, false, s.asError(ctx, ctx.Err())
+		}
+	}
+}
+
+// Watch gives each batch of events that matches to fn until ctx ends, which
+// is no error, or fn fails. It begins where the cursor says; without one at
+// the end of the log, after an empty first batch that tells the cursor.
+func (s *Service) Watch(ctx context.Context, q WatchRequest, fn func(batch json.RawMessage) error) *Error {
+	id, bad := Bind(s.d.Mesh.Self().Label, q.Session)
+	if bad != nil {
+		return bad
+	}
+	a, bad := toolByName("event_wait").decode(q.Args)
+	if bad != nil {
+		return bad
+	}
+	c := &call{id: id, args: a}
+	f, bad := s.filter(ctx, c)
+	if bad != nil {
+		return bad
+	}
+	if f.ExcludeWriter, bad = id.resolveMe("exclude_writer", strings.TrimSpace(q.ExcludeWriter)); bad != nil {
+		return bad
+	}
+	if f.Cursor == "" && f.SinceEventID == "" && f.SinceCreated.IsZero() {
+		err := s.d.Log.View(func(snap oplog.Snapshot) (err error) {
+			f.Cursor, err = logstream.Tail(snap, f.Replica)
+			return err
+		})
+		if err != nil {
+			return s.asError(ctx, err)
+		}
+		if err := fn(encode(waitResult{Events: []logstream.Record{}, NextCursor: f.Cursor})); err != nil {
+			return nil
+		}
+	}
+	for {
+		page, timedOut, bad := s.wait(ctx, f, maxWaitMS*time.Millisecond)
+		if bad != nil {
+			if ctx.Err() != nil && bad.Code != CodeUnreachable {
+				return nil
+			}
+			return bad
+		}
+		f.Cursor, f.SinceEventID = page.NextCursor, ""
+		if timedOut {
+			continue
+		}
+		r := waitResult{Events: page.Events, Count: page.Count, HasMore: page.HasMore, Truncated: page.Truncated, NextCursor: page.NextCursor}
+		if fn(encode(r)) != nil {
+			return nil
+		}
+	}
+}
