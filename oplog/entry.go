@@ -130,7 +130,7 @@ func appendHeader(dst []byte, h *Header) []byte {
 }
 
 // maxSize is the most that the encoded header can take.
-func (h *Header) maxSize() int { return maxHeader - MaxKind - MaxAuthor + len(h.Kind) + len(h.Author) + 4 }
+func (h *Header) maxSize() int { return maxHeader - MaxKind - MaxAuthor + len(h.Kind) + len(h.Author) }
 
 // Append encodes the entry: [header, salt, payload], the last two nil when
 // the payload is absent.

@@ -193,6 +193,12 @@ func TestEntryRoundTrip(t *testing.T) {
 		if len(b) > want.Size() {
 			t.Fatalf("%d bytes, Size says %d", len(b), want.Size())
 		}
+		if got := want.Append([]byte("before")); string(got) != "before"+string(b) {
+			t.Fatalf("appended to what was there:\n%x", got)
+		}
+		if got := appendHeader([]byte("before"), &want.Header); string(got) != "before"+string(want.RawHeader) {
+			t.Fatalf("header appended to what was there:\n%x", got)
+		}
 		tail := rapid.SliceOfN(rapid.Byte(), 0, 9).Draw(t, "tail")
 		got, rest, err := ParseEntry(append(bytes.Clone(b), tail...))
 		if err != nil || !bytes.Equal(rest, tail) {
