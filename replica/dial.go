@@ -198,7 +198,9 @@ func (d *dialer) failedLocked(t *target, err error) {
 // delayLocked puts the next dial off, by half to once and a half of the time,
 // so that peers that lost each other do not dial in step.
 func (d *dialer) delayLocked(t *target, by time.Duration) {
-	t.next = time.Now().Add(by/2 + rand.N(by+1))
+	if next := time.Now().Add(by/2 + rand.N(by+1)); next.After(t.next) {
+		t.next = next
+	}
 }
 
 func (d *dialer) up(key oplog.DeviceKey) {

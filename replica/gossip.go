@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -62,7 +63,7 @@ func (b hintBroadcast) Invalidates(o memberlist.Broadcast) bool {
 type gossip struct {
 	r     *Replica
 	udp   *net.UDPConn // nil when the port is taken or UDP is not to be had
-	list  *memberlist.Memberlist
+	list  atomic.Pointer[memberlist.Memberlist]
 	keys  *memberlist.Keyring
 	queue memberlist.TransmitLimitedQueue
 
@@ -115,10 +116,19 @@ func (g *gossip) start() error {
 	conf.Events = g
 	conf.DeadNodeReclaimTime = 10 * time.Second // a device that comes back with another address is itself
 	conf.Logger = stdlog.New(logWriter{r.logger}, "", 0)
-	g.queue.NumNodes = func() int { return g.list.NumMembers() }
+	g.queue.NumNodes = func() int {
+		if list := g.list.Load(); list != nil {
+			return list.NumMembers()
+		}
+		return 1
+	}
 	g.queue.RetransmitMult = conf.RetransmitMult
-	g.list, err = memberlist.Create(conf)
-	return err
+	list, err := memberlist.Create(conf)
+	if err != nil {
+		return err
+	}
+	g.list.Store(list)
+	return nil
 }
 
 // loop joins peers that memberlist does not know and acts on hints.
@@ -154,13 +164,13 @@ func (g *gossip) meet(key oplog.DeviceKey, addrs []string) {
 }
 
 func (g *gossip) join(key oplog.DeviceKey, addrs []string) {
-	for _, n := range g.list.Members() {
+	for _, n := range g.list.Load().Members() {
 		if bytes.Equal(n.Meta, key[:]) {
 			return
 		}
 	}
 	for _, a := range addrs {
-		if n, err := g.list.Join([]string{a}); err == nil && n > 0 {
+		if n, err := g.list.Load().Join([]string{a}); err == nil && n > 0 {
 			return
 		}
 		if g.r.ctx.Err() != nil {
@@ -205,8 +215,8 @@ func (g *gossip) addKey(k gossipKey, primary bool) {
 func (g *gossip) shutdown() {
 	g.once.Do(func() {
 		close(g.stop)
-		if g.list != nil {
-			_ = g.list.Shutdown() // always nil for a transport whose Shutdown is
+		if list := g.list.Load(); list != nil {
+			_ = list.Shutdown() // always nil for a transport whose Shutdown is
 		}
 		if g.udp != nil {
 			g.udp.Close()
@@ -382,7 +392,7 @@ func (r *Replica) gossipPeers() []oplog.DeviceKey {
 		return nil
 	}
 	var list []oplog.DeviceKey
-	for _, n := range r.gossip.list.Members() {
+	for _, n := range r.gossip.list.Load().Members() {
 		var key oplog.DeviceKey
 		if copy(key[:], n.Meta) == len(key) && key != r.key {
 			list = append(list, key)

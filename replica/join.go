@@ -377,9 +377,9 @@ func (r *Replica) writeAdmission(peer oplog.DeviceKey, q *joinRequest, again boo
 	label = q.Label
 	var known bool
 	err = r.log.View(func(s oplog.Snapshot) error {
-		l, _, ok, err := labelIn(s.View(MembersView), peer)
+		m, ok, err := memberIn(s, peer)
 		if known = ok; ok {
-			label = l // fixed by the first admission
+			label = m.Label // fixed by the first admission
 		}
 		return err
 	})

@@ -108,7 +108,7 @@ func (j *joiner) checkHome(ctx context.Context) error {
 func userEntries(log *oplog.Log) (n int, err error) {
 	err = log.View(func(s oplog.Snapshot) error {
 		return s.Arrived(0, false, func(_ uint64, e *oplog.Entry) (bool, error) {
-			if e.Kind != kindBirth && e.Kind != KindGenesis {
+			if e.Kind != kindBirth && e.Kind != KindGenesis && e.Kind != KindLabel {
 				n++
 			}
 			return true, nil
@@ -216,7 +216,9 @@ func (j *joiner) check(addr string, a *joinAnswer) error {
 	if err != nil {
 		return bad(err)
 	}
-	_ = label // the first admission counts, which need not be the one shown
+	if label != a.Label {
+		return bad(fmt.Errorf("it admits %q and says %q", label, a.Label))
+	}
 	if len(a.Gossip) != len(gossipKey{}) || len(a.Peers) > maxPeersTold {
 		return bad(errors.New("malformed fields"))
 	}

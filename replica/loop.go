@@ -11,7 +11,10 @@ import (
 	"tallystick/oplog"
 )
 
-const maxLogReads = 4 // reads of the log for peers at a time
+const (
+	maxLogReads = 4                     // reads of the log for peers at a time
+	reactGap    = 20 * time.Millisecond // between two looks of the reactors
+)
 
 // now reads the clocks the core goes by.
 func (r *Replica) now() Now { return Now{Mono: time.Since(r.started), Wall: r.cfg.Wall()} }
@@ -72,11 +75,31 @@ func (r *Replica) loop() {
 	}
 }
 
-// dispatch carries out what the core wants, never waiting for anything.
+// dispatch carries out what the core wants, never waiting for anything. What
+// follows from it, a session that is gone, comes after all of it, so that the
+// order of messages to each session is the core's.
 func (r *Replica) dispatch(out Output) {
+	r.carryOut(out)
+	for len(r.lost) > 0 {
+		id := r.lost[0]
+		r.lost = r.lost[1:]
+		r.carryOut(r.core.PeerDown(r.now(), id))
+	}
+}
+
+// lose takes a session out; the core is told at the end of dispatch.
+func (r *Replica) lose(s *stream) {
+	if r.sessions[s.id] == s {
+		delete(r.sessions, s.id)
+		r.lost = append(r.lost, s.id)
+	}
+}
+
+func (r *Replica) carryOut(out Output) {
 	for _, e := range out.Send {
 		if s := r.sessions[e.To]; s != nil && !s.queue(e.Msg) {
-			r.drop(s, errQueueFull)
+			s.cut(errQueueFull)
+			r.lose(s)
 		}
 	}
 	for _, e := range out.Reads {
@@ -100,24 +123,13 @@ func (r *Replica) dispatch(out Output) {
 	for _, e := range out.Disconnects {
 		if s := r.sessions[e.Session]; s != nil {
 			s.retryAfter.Store(int64(e.RetryAfter))
-			s.finish(errors.New(e.Reason))
-			delete(r.sessions, s.id)
-			r.dispatch(r.core.PeerDown(r.now(), s.id))
+			s.finish(errors.New("replica: " + e.Reason))
+			r.lose(s)
 		}
 	}
 	for _, e := range out.Events {
 		r.event(e)
 	}
-}
-
-// drop cuts a session and tells the core.
-func (r *Replica) drop(s *stream, err error) {
-	if r.sessions[s.id] != s {
-		return
-	}
-	delete(r.sessions, s.id)
-	s.cut(err)
-	r.dispatch(r.core.PeerDown(r.now(), s.id))
 }
 
 func (r *Replica) read(e ReadRange) {
@@ -210,6 +222,11 @@ func (r *Replica) react() {
 	for {
 		changed := r.log.Changed()
 		r.reactOnce()
+		select { // let commits gather
+		case <-time.After(reactGap):
+		case <-r.ctx.Done():
+			return
+		}
 		select {
 		case <-changed:
 		case <-tick.C:

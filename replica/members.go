@@ -3,6 +3,7 @@ package replica
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -22,11 +23,12 @@ const MembersView = "members"
 const (
 	KindGenesis = "tally.genesis"
 	KindAdmit   = "tally.admit"
+	KindLabel   = "tally.label" // an incarnation says under which of its device's labels it writes
 	kindBirth   = "tally.birth" // written by oplog
 )
 
 const (
-	memberVersion = 1   // payload version of both kinds
+	memberVersion = 1   // payload version of the kinds
 	maxMemberBody = 512 // bytes; a body is about 120
 )
 
@@ -66,6 +68,15 @@ type admitBody struct {
 	_msgpack struct{} `msgpack:",as_array"`
 	Key      []byte
 	Label    string
+}
+
+// labelBody says the label of the incarnation from this entry on. Key and
+// Incarnation give the entry's origin, as in a genesis.
+type labelBody struct {
+	_msgpack    struct{} `msgpack:",as_array"`
+	Label       string
+	Key         []byte
+	Incarnation []byte
 }
 
 func decodeBody(e *oplog.Entry, dst any) error {
@@ -112,6 +123,28 @@ func admitOf(e *oplog.Entry) (key oplog.DeviceKey, label string, err error) {
 	return key, b.Label, nil
 }
 
+func labelOf(e *oplog.Entry) (label string, key oplog.DeviceKey, err error) {
+	var b labelBody
+	if err := decodeBody(e, &b); err != nil {
+		return "", key, err
+	}
+	var inc oplog.Incarnation
+	if len(b.Key) != len(key) || len(b.Incarnation) != len(inc) || !labelForm.MatchString(b.Label) {
+		return "", key, oplog.Quarantine("label with malformed fields")
+	}
+	copy(key[:], b.Key)
+	copy(inc[:], b.Incarnation)
+	if oplog.OriginOf(key, inc) != e.Origin {
+		return "", key, oplog.Quarantine("label of another origin")
+	}
+	return b.Label, key, nil
+}
+
+func labelOp(self oplog.Origin, label string) (oplog.Op, error) {
+	body, err := msgpack.Marshal(&labelBody{Label: label, Key: self.Key[:], Incarnation: self.Incarnation[:]})
+	return oplog.Op{Kind: KindLabel, Version: memberVersion, OpID: "label:" + self.ID.String(), Body: body}, err
+}
+
 func genesisOp(self oplog.Origin, label string) (oplog.Op, error) {
 	mesh := MeshOf(self.ID)
 	body, err := msgpack.Marshal(&genesisBody{Mesh: mesh[:], Label: label, Key: self.Key[:], Incarnation: self.Incarnation[:]})
@@ -123,17 +156,22 @@ func admitOp(key oplog.DeviceKey, label string) (oplog.Op, error) {
 	return oplog.Op{Kind: KindAdmit, Version: memberVersion, OpID: "admit:" + key.String(), Body: body}, err
 }
 
-// Membership folds genesis and admissions into the view "members" and is the
-// gate of the log: what a device writes is held until the device is admitted,
-// and an author of another host than its device is quarantined (I9).
+// Membership folds genesis, admissions and labels into the view "members" and
+// is the gate of the log: what a device writes is held until the device is
+// admitted under the label it writes under, and an author of another host
+// than that label is quarantined (I9).
 //
-// Rows of the view, a pure function of the entries present (M1):
+// An incarnation says its label in its own log, before anything else. A
+// device may have been admitted twice under different labels, by two that had
+// not heard of each other; without that word it would depend on the order of
+// arrival which label its entries are judged by (M1).
 //
-//	g + mesh (16)                  -> label           a genesis
-//	a + device key (32) + ref (40) -> label           an admission, each one kept
+// Rows of the view, a pure function of the entries present:
 //
-// A device's label is that of its first admission in C2 order; so is a
-// label's owner the first device in C2 order. Both are worked out on reading, not stored.
+//	g + mesh (16)                  -> label  a genesis
+//	a + device key (32) + ref (40) -> label  an admission; each one is kept
+//	d + device key (32) + ref (40) -> label  a device's own word
+//	o + origin (16) + seq (8)      -> label  the same, by incarnation
 type Membership struct {
 	mu    sync.RWMutex
 	mesh  MeshID
@@ -186,69 +224,116 @@ func (m *Membership) Name() string { return MembersView }
 func (m *Membership) Version() uint32 { return 1 }
 
 // Kinds implements oplog.Projection.
-func (m *Membership) Kinds() []string { return []string{KindGenesis, KindAdmit} }
+func (m *Membership) Kinds() []string { return []string{KindGenesis, KindAdmit, KindLabel} }
 
 // RecheckKinds implements oplog.Gate.
-func (m *Membership) RecheckKinds() []string { return m.Kinds() }
+func (m *Membership) RecheckKinds() []string { return []string{KindGenesis, KindAdmit} }
 
 // Apply implements oplog.Projection.
 func (m *Membership) Apply(tx oplog.Tx, e *oplog.Entry) error {
-	var key oplog.DeviceKey
-	var label string
-	var err error
-	if e.Kind == KindGenesis {
-		var mesh MeshID
-		if mesh, label, key, err = genesisOf(e); err != nil {
+	ref := e.Ref()
+	switch e.Kind {
+	case KindAdmit:
+		key, label, err := admitOf(e)
+		if err != nil {
 			return err
 		}
-		if err := tx.Set(append([]byte{'g'}, mesh[:]...), []byte(label)); err != nil {
+		return tx.Set(deviceRow('a', key, ref), []byte(label))
+	case KindLabel:
+		label, key, err := labelOf(e)
+		if err != nil {
 			return err
 		}
-	} else if key, label, err = admitOf(e); err != nil {
+		return m.say(tx, key, ref, label)
+	}
+	mesh, label, key, err := genesisOf(e)
+	if err != nil {
 		return err
 	}
-	ref := e.Ref()
-	row := append(append([]byte{'a'}, key[:]...), ref[:]...)
-	return tx.Set(row, []byte(label))
+	if err := tx.Set(append([]byte{'g'}, mesh[:]...), []byte(label)); err != nil {
+		return err
+	}
+	if err := tx.Set(deviceRow('a', key, ref), []byte(label)); err != nil {
+		return err
+	}
+	return m.say(tx, key, ref, label)
 }
 
-// labelIn is the label a device was first admitted under.
-func labelIn(r oplog.Reader, key oplog.DeviceKey) (label string, ref oplog.Ref, ok bool, err error) {
-	prefix := append([]byte{'a'}, key[:]...)
-	err = r.Scan(prefix, nil, false, func(k, v []byte) (bool, error) {
-		if ref, err = oplog.RefOf(k[len(prefix):]); err != nil {
-			return false, err
-		}
-		label, ok = string(v), true
+func (m *Membership) say(tx oplog.Tx, key oplog.DeviceKey, ref oplog.Ref, label string) error {
+	if err := tx.Set(deviceRow('d', key, ref), []byte(label)); err != nil {
+		return err
+	}
+	return tx.Set(originRow(ref.Origin(), ref.Seq()), []byte(label))
+}
+
+func deviceRow(table byte, key oplog.DeviceKey, ref oplog.Ref) []byte {
+	return append(append([]byte{table}, key[:]...), ref[:]...)
+}
+
+func originRow(o oplog.OriginID, seq uint64) []byte {
+	return binary.BigEndian.AppendUint64(append([]byte{'o'}, o[:]...), seq)
+}
+
+// admitted reports whether the device is a member under label, or under any
+// when label is empty.
+func (m *Membership) admitted(r oplog.Reader, key oplog.DeviceKey, label string) (ok bool, err error) {
+	if l, known := m.trusted(key); known && (label == "" || l == label) {
+		return true, nil
+	}
+	err = r.Scan(append([]byte{'a'}, key[:]...), nil, false, func(_, v []byte) (bool, error) {
+		ok = label == "" || string(v) == label
+		return !ok, nil
+	})
+	return ok, err
+}
+
+// saidLabel is the label that an incarnation writes under at seq, "" if it
+// has not said.
+func saidLabel(r oplog.Reader, o oplog.OriginID, seq uint64) (label string, err error) {
+	err = r.Scan(append([]byte{'o'}, o[:]...), originRow(o, seq), true, func(_, v []byte) (bool, error) {
+		label = string(v)
 		return false, nil
 	})
-	return label, ref, ok, err
+	return label, err
 }
 
 // Decide implements oplog.Gate.
 func (m *Membership) Decide(views oplog.Views, origin *oplog.Origin, e *oplog.Entry) (oplog.Decision, error) {
 	mesh := m.Mesh()
-	if e.Kind == KindGenesis || e.Kind == kindBirth && MeshOf(origin.ID) == mesh {
-		if mesh.IsZero() || MeshOf(origin.ID) == mesh {
-			return oplog.Decision{}, nil
-		}
+	founds := MeshOf(origin.ID) == mesh
+	if e.Kind == KindGenesis && !founds && !mesh.IsZero() {
 		return oplog.Decision{Quarantine: true, Reason: "genesis of another mesh"}, nil
 	}
-	label, _, ok, err := labelIn(views.View(MembersView), origin.Key)
+	if e.Kind == KindGenesis || e.Kind == kindBirth && founds {
+		return oplog.Decision{}, nil
+	}
+	r := views.View(MembersView)
+	want := "" // any label will do
+	if e.Kind == KindLabel && e.Present() {
+		label, _, err := labelOf(e)
+		var q *oplog.QuarantineError
+		if errors.As(err, &q) {
+			return oplog.Decision{Quarantine: true, Reason: q.Reason}, nil
+		}
+		want = label
+	}
+	ok, err := m.admitted(r, origin.Key, want)
 	if err != nil {
 		return oplog.Decision{}, err
 	}
 	if !ok {
-		label, ok = m.trusted(origin.Key)
-	}
-	if !ok {
 		return oplog.Decision{Hold: true, Reason: "waits for the admission of device " + shortKey(origin.Key)}, nil
 	}
-	if host, _, full := strings.Cut(e.Author, ":"); full && host != label {
+	host, _, full := strings.Cut(e.Author, ":")
+	if !full {
+		return oplog.Decision{}, nil
+	}
+	label, err := saidLabel(r, origin.ID, e.Seq)
+	if err == nil && host != label {
 		return oplog.Decision{Quarantine: true,
 			Reason: fmt.Sprintf("author %q names another host than its replica %q (I9)", e.Author, label)}, nil
 	}
-	return oplog.Decision{}, nil
+	return oplog.Decision{}, err
 }
 
 func shortKey(k oplog.DeviceKey) string { return hex.EncodeToString(k[:6]) }
@@ -263,33 +348,70 @@ type Member struct {
 	Flagged bool
 }
 
-// MembersIn lists the members of a view, by admission in C2 order.
+// MembersIn lists the members of a view, by admission in C2 order. A member's
+// label is what it last said itself, else that of its first admission.
 func MembersIn(views oplog.Views) ([]Member, error) {
 	r := views.View(MembersView)
+	said := map[oplog.DeviceKey]string{}
+	if err := scanDevices(r, 'd', func(key oplog.DeviceKey, _ oplog.Ref, label string) { said[key] = label }); err != nil {
+		return nil, err
+	}
+	type labelled struct {
+		key   oplog.DeviceKey
+		label string
+	}
+	since := map[labelled]oplog.Ref{}
 	var list []Member
-	err := r.Scan([]byte{'a'}, nil, false, func(k, v []byte) (bool, error) {
-		if len(k) != 1+32+oplog.RefSize {
-			return false, fmt.Errorf("%w: member row of %d bytes", oplog.ErrDamaged, len(k))
+	err := scanDevices(r, 'a', func(key oplog.DeviceKey, ref oplog.Ref, label string) {
+		if at := (labelled{key, label}); since[at].IsZero() {
+			since[at] = ref
 		}
-		mem := Member{Label: string(v)}
-		copy(mem.Key[:], k[1:])
-		copy(mem.Admission[:], k[33:])
-		if n := len(list); n > 0 && list[n-1].Key == mem.Key {
-			return true, nil // a later admission of the same device
+		if n := len(list); n > 0 && list[n-1].Key == key {
+			return // a later admission of the same device
+		}
+		mem := Member{Key: key, Label: label, Admission: ref}
+		if l, ok := said[key]; ok {
+			mem.Label = l
 		}
 		list = append(list, mem)
-		return true, nil
 	})
 	if err != nil {
 		return nil, err
 	}
 	slices.SortFunc(list, func(a, b Member) int { return a.Admission.Compare(b.Admission) })
-	owner := map[string]bool{}
-	for i := range list {
-		list[i].Flagged = owner[list[i].Label]
-		owner[list[i].Label] = true
+	first := map[string]oplog.Ref{}
+	for _, m := range list {
+		ref := since[labelled{m.Key, m.Label}]
+		if f, ok := first[m.Label]; !ok || ref.Compare(f) < 0 {
+			first[m.Label] = ref
+		}
+	}
+	for i, m := range list {
+		list[i].Flagged = since[labelled{m.Key, m.Label}] != first[m.Label]
 	}
 	return list, nil
+}
+
+// scanDevices goes through a table of device rows: by device, then in C2 order.
+func scanDevices(r oplog.Reader, table byte, fn func(key oplog.DeviceKey, ref oplog.Ref, label string)) error {
+	return r.Scan([]byte{table}, nil, false, func(k, v []byte) (bool, error) {
+		if len(k) != 1+32+oplog.RefSize {
+			return false, fmt.Errorf("%w: member row of %d bytes", oplog.ErrDamaged, len(k))
+		}
+		fn(oplog.DeviceKey(k[1:33]), oplog.Ref(k[33:]), string(v))
+		return true, nil
+	})
+}
+
+// memberIn finds one member.
+func memberIn(views oplog.Views, key oplog.DeviceKey) (Member, bool, error) {
+	list, err := MembersIn(views)
+	for _, m := range list {
+		if m.Key == key {
+			return m, true, err
+		}
+	}
+	return Member{}, false, err
 }
 
 // labelOwner finds a device that is a member under label, the first in C2

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"os"
 	"sync"
@@ -34,8 +35,9 @@ type Replica struct {
 	closed chan struct{}
 	cerr   error
 
-	core     *Core                  // owned by the goroutine of loop
+	core     *Core                 // owned by the goroutine of loop
 	sessions map[SessionID]*stream // the same
+	lost     []SessionID           // the same: taken out, the core not told yet
 	inputs   chan func(now Now) Output
 	stopped  chan struct{} // closed when loop has ended
 	reads    chan struct{} // tokens of running reads
@@ -112,11 +114,8 @@ func (r *Replica) openStore(ctx context.Context) error {
 			return err
 		}
 	}
-	// Everyone waits for this replica's floor: it needs a head to carry one.
-	if head := r.log.Self().Head; head.IsZero() {
-		if _, err := r.log.RaiseFloor(ctx, 0); err != nil {
-			return storeError(cfg.Dir, err)
-		}
+	if err := r.settleLabel(ctx); err != nil {
+		return err
 	}
 	return r.openGossipKey()
 }
@@ -175,18 +174,6 @@ func (r *Replica) foundOrRecover(ctx context.Context) error {
 		r.logger.Info("founded a mesh", slog.String("mesh", mesh.String()), slog.String("label", r.cfg.label()))
 	}
 	r.state = meshState{Mesh: mesh[:], Label: r.cfg.label()}
-	var label string
-	var ok bool
-	err := r.log.View(func(s oplog.Snapshot) (err error) {
-		label, _, ok, err = labelIn(s.View(MembersView), r.key)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	if ok {
-		r.state.Label = label
-	}
 	if MeshOf(self.ID) == mesh {
 		l, err := cutLink(r.log, self, 2)
 		if err != nil {
@@ -197,6 +184,32 @@ func (r *Replica) foundOrRecover(ctx context.Context) error {
 		}
 	}
 	return saveMesh(&r.cfg, &r.state)
+}
+
+// settleLabel says the own label in the own log, once per incarnation, which
+// also gives this replica a head to carry the floor that everyone waits for.
+func (r *Replica) settleLabel(ctx context.Context) error {
+	self := r.log.Self()
+	var said string
+	err := r.log.View(func(s oplog.Snapshot) (err error) {
+		said, err = saidLabel(s.View(MembersView), self.ID, math.MaxUint64)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if said == "" {
+		op, err := labelOp(self, r.state.Label)
+		if err == nil {
+			_, err = r.log.Append(ctx, op)
+		}
+		return storeError(r.cfg.Dir, err)
+	}
+	if said != r.state.Label {
+		r.state.Label = said
+		return saveMesh(&r.cfg, &r.state)
+	}
+	return nil
 }
 
 func (r *Replica) openGossipKey() error {
@@ -307,12 +320,9 @@ func (r *Replica) admitPeer(key oplog.DeviceKey, shown []byte) error {
 }
 
 func (r *Replica) isMember(key oplog.DeviceKey) bool {
-	if _, ok := r.members.trusted(key); ok {
-		return true
-	}
 	ok := false
 	err := r.log.View(func(s oplog.Snapshot) (err error) {
-		_, _, ok, err = labelIn(s.View(MembersView), key)
+		ok, err = r.members.admitted(s.View(MembersView), key, "")
 		return err
 	})
 	return ok && err == nil

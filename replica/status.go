@@ -15,6 +15,7 @@ const maxAsides = 100
 type Status struct {
 	Label       string
 	Key         oplog.DeviceKey
+	Flagged     bool // another device had this label before: no claims until renamed (I9)
 	Origin      oplog.OriginID
 	Mesh        MeshID
 	Addresses   []string
@@ -36,6 +37,7 @@ type PeerState struct {
 	Origin        oplog.OriginID // the incarnation it writes in, when known
 	Reachable     bool
 	LastSeen      time.Time // zero when never
+	Known         bool      // its frontier was told since the start; else the next two are 0
 	EntriesBehind uint64    // held here and not there
 	EntriesAhead  uint64    // held there and not here
 	Address       string
@@ -80,6 +82,11 @@ func (r *Replica) Status() (Status, error) {
 			s.Quarantined = append(s.Quarantined, a)
 		}
 	}
+	for _, m := range r.Members() {
+		if m.Key == r.key {
+			s.Flagged = m.Flagged
+		}
+	}
 	s.Peers = r.peerStates(core)
 	s.Clock = r.clockState(s.Peers)
 	return s, nil
@@ -97,7 +104,7 @@ func (r *Replica) peerStates(core CoreStatus) []PeerState {
 			continue
 		}
 		n, p := notes[m.Key], known[m.Key]
-		ps := PeerState{Label: m.Label, Key: m.Key, Flagged: m.Flagged, Origin: p.Origin, Reachable: p.Ready,
+		ps := PeerState{Label: m.Label, Key: m.Key, Flagged: m.Flagged, Origin: p.Origin, Reachable: p.Ready, Known: p.Known,
 			EntriesBehind: p.Behind, EntriesAhead: p.Ahead, Address: n.addr, RTT: p.RTT,
 			ClockOffset: time.Duration(p.OffsetMillis) * time.Millisecond}
 		if seen := max(p.HeardMillis, n.seen); seen > 0 {
@@ -109,10 +116,6 @@ func (r *Replica) peerStates(core CoreStatus) []PeerState {
 			ps.Error = n.err.Error()
 		case p.LastError != "":
 			ps.Error = p.LastError
-		}
-		if !p.Known {
-			// Nothing was heard since the start: all that is held may be missing there.
-			ps.EntriesBehind = 0
 		}
 		list = append(list, ps)
 	}

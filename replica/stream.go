@@ -15,7 +15,7 @@ import (
 
 // Limits of a session.
 const (
-	maxStreams   = 128      // at a time
+	maxStreams    = 128      // at a time
 	maxQueueBytes = 16 << 20 // waiting to be written to one peer
 	maxQueueCount = 8192
 	writeChunk    = 32 << 10 // bytes written under one deadline
@@ -23,7 +23,7 @@ const (
 )
 
 var (
-	errQueueFull    = errors.New("replica: the peer does not read what is sent to it")
+	errQueueFull   = errors.New("replica: the peer does not read what is sent to it")
 	errManyStreams = errors.New("replica: too many connections")
 )
 
@@ -74,7 +74,7 @@ func (r *Replica) serveStream(conn *tls.Conn, peer oplog.DeviceKey, addr string)
 		s.write(r.cfg.Timing.Write)
 	}()
 	s.cut(r.readFrames(s))
-	r.post(func(Now) Output { r.drop(s, nil); return Output{} })
+	r.post(func(Now) Output { r.lose(s); return Output{} })
 	<-written
 	return s.reason()
 }
