@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+
+	"tallystick/server"
+)
+
+// args are the arguments of a tool call: only what was given, so that the
+// server's defaults and its checks count.
+type args map[string]any
+
+// text sets a field when it is not empty.
+func (m args) text(name, value string) args {
+	if value != "" {
+		m[name] = value
+	}
+	return m
+}
+
+// call runs one tool as the person or agent at the command line and returns
+// the result as it came.
+func (a *app) call(ctx context.Context, tool string, in args, opID string) (json.RawMessage, error) {
+	c, err := a.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return a.callOn(ctx, c, tool, in, opID)
+}
+
+func (a *app) callOn(ctx context.Context, c server.Backend, tool string, in args, opID string) (json.RawMessage, error) {
+	s, err := session(a.agent, a.Dir, "cli")
+	if err != nil {
+		return nil, err
+	}
+	raw, err := json.Marshal(in)
+	if err != nil {
+		return nil, fmt.Errorf("encode arguments: %w", err)
+	}
+	if opID == "" && server.IsWrite(tool) {
+		opID = "cli-" + rand.Text()
+	}
+	out, fail := c.Call(ctx, s, tool, raw, opID)
+	if fail != nil {
+		return nil, fail
+	}
+	return out, nil
+}
+
+// show prints a result: as it came with --json, else through human.
+func show[T any](a *app, raw json.RawMessage, human func(T) error) error {
+	if a.json {
+		return a.printJSON(raw)
+	}
+	var v T
+	if err := json.Unmarshal(raw, &v); err != nil {
+		return fmt.Errorf("read the answer: %w", err)
+	}
+	return human(v)
+}
+
+// exitIf ends with a code when the printed result says so.
+func exitIf[T any](raw json.RawMessage, is func(T) bool, code int) error {
+	var v T
+	if err := json.Unmarshal(raw, &v); err != nil {
+		return fmt.Errorf("read the answer: %w", err)
+	}
+	if is(v) {
+		return quiet{code}
+	}
+	return nil
+}

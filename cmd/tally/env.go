@@ -1,0 +1,36 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// envPrefix begins the variable of every flag: --http is TALLY_HTTP. A flag on
+// the command line wins.
+const envPrefix = "TALLY_"
+
+func envName(flag string) string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// applyEnv sets the flags of cmd that were not typed and whose variable is
+// set. An empty variable counts as not set.
+func applyEnv(cmd *cobra.Command, getenv func(string) string) error {
+	var failed error
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if f.Changed || f.Hidden || f.Name == "help" || failed != nil {
+			return
+		}
+		name := envName(f.Name)
+		value := getenv(name)
+		if value == "" {
+			return
+		}
+		if err := cmd.Flags().Set(f.Name, value); err != nil {
+			failed = usage(f.Name, "unset "+name+" or give it a value that --"+f.Name+" takes", "%s=%q: %v", name, value, err)
+		}
+	})
+	return failed
+}

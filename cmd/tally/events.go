@@ -1,0 +1,106 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// event is an event as tools return it, as far as it is shown to people.
+type event struct {
+	ID            string          `json:"id"`
+	Seq           json.RawMessage `json:"seq"`
+	Origin        string          `json:"origin"`
+	Type          string          `json:"type"`
+	Stream        string          `json:"stream"`
+	Room          string          `json:"room"`
+	Topic         string          `json:"topic"`
+	FromAgent     string          `json:"from_agent"`
+	ToAgent       string          `json:"to_agent"`
+	CorrelationID string          `json:"correlation_id"`
+	Status        string          `json:"status"`
+	Body          string          `json:"body"`
+	CreatedAt     string          `json:"created_at"`
+}
+
+func newEvents(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "events",
+		Short: "Append, read, wait for and acknowledge events",
+		Example: `  tally events append --type task.request --stream project/x --room delegation --body "mend the parser"
+  tally events list --to @me
+  tally events ack evt_20260704T101112_0123456789ab --status claimed`,
+		Args: cobra.ArbitraryArgs,
+		RunE: group,
+	}
+	cmd.AddCommand(newEventsAppend(a), newEventsList(a), newEventsWait(a), newEventsWatch(a), newEventsAck(a))
+	return cmd
+}
+
+// eventFilter holds the flags that choose events; list, wait and watch share
+// them. The flag's name on the left, the tool's field on the right.
+type eventFilter struct {
+	stream, room, topic, writer, correlation, status string
+	since, cursor, sinceTime                         string
+	types, to                                        []string
+	limit                                            int
+}
+
+func (f *eventFilter) flags(fs *pflag.FlagSet, limit bool) {
+	fs.StringVar(&f.stream, "stream", "", "only this stream, e.g. project/x")
+	fs.StringVar(&f.room, "room", "", "only this room")
+	fs.StringVar(&f.topic, "topic", "", "only this topic")
+	fs.StringSliceVar(&f.types, "type", nil, "only this type; wait and watch take several")
+	fs.StringSliceVar(&f.to, "to", nil, "only to this agent or to *; @me is you")
+	fs.StringVar(&f.writer, "writer", "", "only written by this identity")
+	fs.StringVar(&f.correlation, "correlation", "", "only this correlation id")
+	fs.StringVar(&f.status, "status", "", "only this status")
+	fs.StringVar(&f.since, "since", "", "only after this event id, in order of arrival here")
+	fs.StringVar(&f.sinceTime, "since-time", "", "only from this RFC 3339 time on")
+	fs.StringVar(&f.cursor, "cursor", "", "go on after a page: its next_cursor")
+	if limit {
+		fs.IntVar(&f.limit, "limit", 0, "at most so many, 1..500 (default 50)")
+	}
+}
+
+func (f *eventFilter) args(lists bool) (args, error) {
+	in := args{}
+	in.text("stream", f.stream).text("room", f.room).text("topic", f.topic).text("writer", f.writer)
+	in.text("correlation_id", f.correlation).text("status", f.status)
+	in.text("since_event_id", f.since).text("since_created_at", f.sinceTime).text("cursor", f.cursor)
+	for name, values := range map[string][]string{"type": f.types, "to_agent": f.to} {
+		switch {
+		case len(values) == 1:
+			in[name] = values[0]
+		case len(values) > 1 && lists:
+			in[name] = values
+		case len(values) > 1:
+			flag := strings.TrimSuffix(name, "_agent")
+			return nil, usage(flag, "give --"+flag+" once, or use tally events wait or watch", "--%s is given %d times", flag, len(values))
+		}
+	}
+	if f.limit != 0 {
+		in["limit"] = f.limit
+	}
+	return in, nil
+}
+
+// printEvent shows one event on one line, its body below when there is one.
+func (a *app) printEvent(e event) {
+	to := ""
+	if e.ToAgent != "" {
+		to = " -> " + oneLine(e.ToAgent, 80)
+	}
+	status := ""
+	if e.Status != "" {
+		status = " [" + oneLine(e.Status, 20) + "]"
+	}
+	fmt.Fprintf(a.Stdout, "%s  %s  %s%s  %s/%s  %s%s\n", shortTime(e.CreatedAt), oneLine(e.ID, 64),
+		oneLine(e.FromAgent, 80), to, oneLine(e.Stream, 80), oneLine(e.Room, 40), oneLine(e.Type, 64), status)
+	if e.Body != "" {
+		fmt.Fprintf(a.Stdout, "%s\n", block(e.Body, "    "))
+	}
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+
+	"tallystick/replica"
+	"tallystick/server"
+)
+
+// Exit codes. They are part of the contract with scripts.
+const (
+	exitOK          = 0
+	exitFailure     = 1
+	exitUsage       = 2
+	exitNotFound    = 3
+	exitConflict    = 4
+	exitTimeout     = 5
+	exitUnreachable = 6
+	exitPartial     = 7
+	exitInterrupted = 130
+)
+
+// exitCode maps an error's code to the exit code.
+func exitCode(code server.Code) int {
+	switch code {
+	case server.CodeInvalidArgument, server.CodeUnknownField, server.CodeTooLarge,
+		server.CodeIdentityUnbound, server.CodeIdentityMismatch, server.CodeForeignCursor:
+		return exitUsage
+	case server.CodeNotFound, server.CodeUnknownCursor:
+		return exitNotFound
+	case server.CodeConflict, server.CodeClaimHeld, server.CodeExpired, server.CodeClosed,
+		server.CodeInviteUsed, server.CodeInviteExpired, server.CodeStoreLocked:
+		return exitConflict
+	case server.CodeTimedOut:
+		return exitTimeout
+	case server.CodeUnreachable, server.CodePeerRefused:
+		return exitUnreachable
+	}
+	return exitFailure // store_damaged, key_damaged, no_space, busy, unsupported_version
+}
+
+// quiet ends the program with a code; what there was to say is said already.
+type quiet struct{ code int }
+
+func (q quiet) Error() string { return fmt.Sprintf("exit %d", q.code) }
+
+// Causes of a context that ended: SIGINT, another stop signal, tally stop.
+var (
+	errInterrupt  = errors.New("interrupted")
+	errTerminated = errors.New("terminated")
+	errAsked      = errors.New("asked to stop")
+)
+
+// usage is a mistake in how the command was typed.
+func usage(field, hint, format string, args ...any) *server.Error {
+	return &server.Error{Code: server.CodeInvalidArgument, Field: field, Message: fmt.Sprintf(format, args...), Hint: hint}
+}
+
+// fileError names a file that cannot be read.
+func fileError(field, path string, err error) *server.Error {
+	e := usage(field, "check the path and its permissions", "cannot read %s: %v", path, err)
+	if errors.Is(err, fs.ErrNotExist) {
+		e.Code, e.Message, e.Hint = server.CodeNotFound, "there is no file "+path, "check the path"
+	}
+	return e
+}
+
+// asError makes the one error object of any error.
+func asError(err error) *server.Error {
+	var e *server.Error
+	if errors.As(err, &e) {
+		return e
+	}
+	var r *replica.Error
+	if errors.As(err, &r) {
+		msg := r.Message
+		if r.Err != nil {
+			msg += ": " + r.Err.Error()
+		}
+		return &server.Error{Code: server.Code(r.Code), Message: msg, Field: r.Field, Hint: r.Hint}
+	}
+	return server.AsError(err)
+}
+
+// finish says on stderr what went wrong and returns the exit code. With asJSON
+// the error object is the last line.
+func finish(ctx context.Context, err error, stderr io.Writer, asJSON bool) int {
+	var q quiet
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &q):
+		return q.code
+	case ctx.Err() != nil && errors.Is(context.Cause(ctx), errInterrupt):
+		return exitInterrupted
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		return exitFailure
+	}
+	e := asError(err)
+	if asJSON {
+		fmt.Fprintf(stderr, "%s\n", e.JSON())
+		return exitCode(e.Code)
+	}
+	fmt.Fprintf(stderr, "tally: %s\n", e.Message)
+	if len(e.Allowed) > 0 {
+		fmt.Fprintf(stderr, "  allowed: %s\n", strings.Join(e.Allowed, ", "))
+	}
+	if e.Hint != "" {
+		fmt.Fprintf(stderr, "  %s\n", e.Hint)
+	}
+	return exitCode(e.Code)
+}

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+
+	"tallystick/server"
+)
+
+// maxShownErrors bounds the bad lines shown to a person; --json has all.
+const maxShownErrors = 20
+
+// importResult is the report of an import.
+type importResult struct {
+	File  string `json:"file"`
+	Lines int    `json:"lines"`
+	server.ImportCounts
+	SkippedTombstones int                 `json:"skipped_tombstones"`
+	Errors            []server.BeadsError `json:"errors"`
+	NotImported       server.NotImported  `json:"not_imported"`
+}
+
+func newImportBeads(a *app) *cobra.Command {
+	var stream string
+	cmd := &cobra.Command{
+		Use:   "beads FILE",
+		Short: "Import a beads JSONL file: requests, acks, replies and summaries",
+		Long: `Import a beads JSONL file. Each record becomes a task request; a closed one also
+an ack and, with a reason, a summary; a comment becomes a reply. Every part has a
+key of its own in the whole mesh, so importing again, from another folder or on
+another replica, adds nothing. A line that cannot be read is reported with its
+number and the rest goes in; the exit code is then 7.`,
+		Example: "  tally import beads .beads/issues.jsonl\n  tally import beads work.jsonl --stream project/x --json",
+		Args:    positional("FILE"),
+		RunE: func(cmd *cobra.Command, words []string) error {
+			path := a.abs(words[0])
+			res, err := a.importBeads(cmd.Context(), path, words[0], stream)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				err = a.printJSON(res)
+			} else {
+				a.printImport(res)
+			}
+			if err == nil && len(res.Errors) > 0 {
+				return quiet{exitPartial}
+			}
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&stream, "stream", "", "stream of the requests (default: project/ and the project of the working directory, or project/beads outside of one)")
+	return cmd
+}
+
+func (a *app) importBeads(ctx context.Context, path, shown, stream string) (*importResult, error) {
+	s, err := session(a.agent, a.Dir, "import")
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fileError("FILE", path, err)
+	}
+	defer f.Close()
+	beads, err := server.ParseBeads(f)
+	if err != nil {
+		return nil, fileError("FILE", path, err)
+	}
+	c, err := a.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	res := &importResult{File: shown, Lines: beads.Lines, SkippedTombstones: beads.SkippedTombstones, Errors: beads.Errors, NotImported: beads.NotImported}
+	bar := a.progress(len(beads.Rows))
+	defer bar.Close()
+	done := 0
+	for _, rows := range server.BeadsChunks(beads.Rows) {
+		counts, err := c.ImportBeads(ctx, server.ImportRequest{Session: s, Stream: stream, Rows: rows})
+		if err != nil {
+			return nil, importError(err, done, len(beads.Rows))
+		}
+		res.ImportCounts.Add(counts)
+		done += len(rows)
+		bar.Add(len(rows))
+	}
+	return res, nil
+}
+
+// importError says how far an import came; what went in stays and the rest
+// goes in when the import is run again.
+func importError(err error, done, of int) error {
+	var e *server.Error
+	if !errors.As(err, &e) || done == 0 {
+		return err
+	}
+	told := *e
+	told.Message = fmt.Sprintf("%s (after %d of %d records)", e.Message, done, of)
+	told.Hint = strings.TrimPrefix(e.Hint+"; run the import again, it goes on where it was", "; ")
+	return &told
+}
+
+func (a *app) printImport(r *importResult) {
+	fmt.Fprintf(a.Stdout, "%d lines: %d requests, %d acks, %d replies, %d summaries\n", r.Lines, r.Requests, r.Acks, r.Replies, r.Summaries)
+	if r.AlreadyPresent > 0 {
+		fmt.Fprintf(a.Stdout, "already present: %d\n", r.AlreadyPresent)
+	}
+	if r.ChangedIgnored > 0 {
+		fmt.Fprintf(a.Stdout, "changed since, and left as they were: %d\n", r.ChangedIgnored)
+	}
+	if r.SkippedTombstones > 0 {
+		fmt.Fprintf(a.Stdout, "tombstones left out: %d\n", r.SkippedTombstones)
+	}
+	for i, e := range r.Errors {
+		if i == maxShownErrors {
+			a.say("... and %d more; --json lists all", len(r.Errors)-i)
+			break
+		}
+		id := ""
+		if e.ID != "" {
+			id = " (" + oneLine(e.ID, 80) + ")"
+		}
+		a.say("line %d%s: %s", e.Line, id, oneLine(e.Reason, 300))
+	}
+}
+
+// progress is a bar on a terminal and nothing elsewhere.
+func (a *app) progress(total int) *progressbar.ProgressBar {
+	w := a.Stderr
+	if a.quiet || a.json || !isTerminal(w) {
+		w = io.Discard
+	}
+	return progressbar.NewOptions(total, progressbar.OptionSetWriter(w), progressbar.OptionSetDescription("importing"),
+		progressbar.OptionShowCount(), progressbar.OptionClearOnFinish(), progressbar.OptionSetWidth(30))
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"tallystick/replica"
+)
+
+// joinInfo is what a join has led to.
+type joinInfo struct {
+	Mesh    string `json:"mesh"`
+	Label   string `json:"label"`
+	Inviter string `json:"inviter"`
+	Started bool   `json:"started"` // the replica runs in the background
+}
+
+func newJoin(a *app) *cobra.Command {
+	var s settings
+	var noStart bool
+	cmd := &cobra.Command{
+		Use:   "join TOKEN",
+		Short: "Join the mesh that a token invites to",
+		Long: `Join the mesh of another machine with a token that tally invite printed there,
+and start the replica in the background, so that it catches up. The private key of
+this machine never leaves it. A mesh of one without entries is given up for it; a
+replica that holds entries of its own refuses.`,
+		Example: "  tally join tally1.kwHEEA...\n  tally join tally1.kwHEEA... --label laptop --listen 0.0.0.0:7717",
+		Args:    positional("TOKEN"),
+		RunE: func(cmd *cobra.Command, words []string) error {
+			h, err := a.home()
+			if err != nil {
+				return err
+			}
+			if err := s.load(cmd, h); err != nil {
+				return err
+			}
+			info, err := a.join(cmd.Context(), h, s, words[0], !noStart)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(info)
+			}
+			fmt.Fprintf(a.Stdout, "joined %s as %s\n", info.Mesh, info.Label)
+			a.say("admitted by %s; see tally status", info.Inviter)
+			if !info.Started {
+				a.say("start it with tally up")
+			}
+			return nil
+		},
+	}
+	s.flags(cmd)
+	cmd.Flags().BoolVar(&noStart, "no-start", false, "leave it to you to run tally up")
+	return cmd
+}
+
+// join turns this home over to another mesh. No owner may run meanwhile; one
+// that does is stopped, and started again when the join fails.
+func (a *app) join(ctx context.Context, h home, s settings, token string, start bool) (joinInfo, error) {
+	ran, err := stopOwner(ctx, h)
+	if err != nil {
+		return joinInfo{}, err
+	}
+	if ran {
+		a.say("stopped the running replica for the join")
+	}
+	res, err := a.joinLocked(ctx, h, s, token)
+	if err != nil {
+		if ran {
+			if again := a.startOwner(ctx, h); again != nil {
+				a.say("the replica did not start again: %v", again)
+			}
+		}
+		return joinInfo{}, err
+	}
+	info := joinInfo{Mesh: res.Mesh.String(), Label: res.Label, Inviter: res.Inviter, Started: start}
+	if start {
+		if err := a.startOwner(ctx, h); err != nil {
+			return joinInfo{}, fmt.Errorf("joined %s as %s, but the replica does not start: %w", info.Mesh, info.Label, err)
+		}
+	}
+	return info, nil
+}
+
+func (a *app) joinLocked(ctx context.Context, h home, s settings, token string) (replica.JoinResult, error) {
+	if err := h.make(); err != nil {
+		return replica.JoinResult{}, err
+	}
+	lock, err := lockOwner(h)
+	if err != nil {
+		return replica.JoinResult{}, err
+	}
+	defer lock.release()
+	s.choosePort()
+	log := slog.New(slog.NewTextHandler(a.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+	res, err := replica.Join(ctx, replicaConfig(h, s, log), token)
+	if err != nil {
+		return replica.JoinResult{}, err
+	}
+	s.Label = res.Label
+	return res, s.save(h)
+}

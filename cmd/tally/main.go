@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+
+	"github.com/spf13/cobra"
+)
+
+func main() { os.Exit(realMain()) }
+
+func realMain() int {
+	ctx, stop := withSignals(context.Background())
+	defer stop()
+	dir, err := os.Getwd()
+	if err != nil {
+		dir = "/"
+	}
+	return run(ctx, os.Args[1:], &app{
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, Dir: dir,
+	})
+}
+
+// withSignals ends the context at the first stop signal and lets the second
+// one kill the process the usual way.
+func withSignals(parent context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(parent)
+	ch := make(chan os.Signal, 1)
+	signal.Notify(ch, stopSignals()...)
+	done := make(chan struct{})
+	go func() {
+		select {
+		case sig := <-ch:
+			signal.Stop(ch)
+			if sig == os.Interrupt {
+				cancel(errInterrupt)
+			} else {
+				cancel(errTerminated)
+			}
+		case <-done:
+			signal.Stop(ch)
+		}
+	}()
+	return ctx, func() { close(done); cancel(nil) }
+}
+
+// app is what a command runs in: its streams, environment, folder and the
+// flags that every command has.
+type app struct {
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	Getenv         func(string) string
+	Dir            string // working directory; names the project
+
+	json  bool
+	quiet bool
+	root  string // --home
+	agent string
+}
+
+// run executes one command line and returns the exit code.
+func run(ctx context.Context, args []string, a *app) int {
+	root := newRoot(a)
+	root.SetArgs(args)
+	root.SetIn(a.Stdin)
+	root.SetOut(a.Stdout)
+	root.SetErr(a.Stderr)
+	err := root.ExecuteContext(ctx)
+	return finish(ctx, err, a.Stderr, a.json)
+}
+
+func newRoot(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "tally",
+		Short: "One log, every machine: what your coding agents know and agree on",
+		Long: `Tallystick keeps one signed log of what coding agents know and agree on, with a
+full replica on every machine you own. Agents talk to the replica on their own
+machine; replicas find each other and converge, also after months apart.`,
+		Example: `  tally up                       run the replica of this machine
+  claude mcp add --scope user tally -- tally mcp --agent claude
+  tally invite                   let another machine join
+  tally status                   how far every replica is
+  tally events append --type note --stream project/x --room talk --body hello`,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return applyEnv(cmd, a.Getenv) },
+		Args:              cobra.ArbitraryArgs,
+		RunE:              group,
+	}
+	pf := root.PersistentFlags()
+	pf.BoolVar(&a.json, "json", false, "print JSON on stdout, and errors as one JSON object on stderr")
+	pf.BoolVarP(&a.quiet, "quiet", "q", false, "say nothing on stderr unless it fails")
+	pf.StringVar(&a.root, "home", "", "folder of the replica; also TALLY_HOME (default: the XDG folders)")
+	pf.StringVar(&a.agent, "agent", "", "agent part of the identity to act under (default: the OS user)")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usage("", "see "+cmd.CommandPath()+" --help", "%v", err)
+	})
+	root.AddCommand(
+		newUp(a), newStop(a), newMCP(a), newInvite(a), newJoin(a), newStatus(a), newEvents(a),
+		newClaims(a), newSummaries(a), newImport(a), newToken(a), newVersion(a), newCompletion(a),
+	)
+	return root
+}
+
+// group is what a command that only holds others does: without words it shows
+// its help, with an unknown one it says so.
+func group(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return cmd.Help()
+	}
+	hint := "see " + cmd.CommandPath() + " --help"
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		hint = "did you mean " + cmd.CommandPath() + " " + near[0] + "?"
+	}
+	return usage("command", hint, "%s has no command %q", cmd.CommandPath(), args[0])
+}
+
+// positional wants exactly the named arguments.
+func positional(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		hint := "usage: " + cmd.UseLine()
+		if len(args) < len(names) {
+			return usage(names[len(args)], hint, "%s is missing", names[len(args)])
+		}
+		if len(args) > len(names) {
+			return usage("", hint, "unexpected argument %q", args[len(names)])
+		}
+		return nil
+	}
+}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// TestMain makes this test binary the program, too: a script runs `tally` as a
+// user types it, in a process of its own, and so does every owner that a
+// script's verbs start.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"tally": func() { os.Exit(realMain()) }})
+}
+
+// TestScript runs testdata/*.txtar. Each script has a home of its own and
+// loopback ports of the system's choice; owners it left behind are stopped.
+func TestScript(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup: func(env *testscript.Env) error {
+			env.Values[mcpClients{}] = map[string]*mcpClient{}
+			env.Defer(func() { stopAll(t, env.WorkDir) })
+			for name, value := range scriptEnv(env.WorkDir) {
+				env.Setenv(name, value)
+			}
+			return os.MkdirAll(env.Getenv("HOME"), 0o700)
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exitcode": exitCodeCmd,
+			"setenv":   setenvCmd,
+			"eventid":  eventIDCmd,
+			"mcp":      mcpCmd,
+			"damage":   damageCmd,
+		},
+	})
+}
+
+func scriptEnv(work string) map[string]string {
+	return map[string]string{
+		"HOME":         filepath.Join(work, "user"),
+		"TALLY_HOME":   filepath.Join(work, "a"),
+		"TALLY_LABEL":  "a",
+		"TALLY_LISTEN": "127.0.0.1:0",
+		"TALLY_AGENT":  "tester",
+		"TZ":           "UTC",
+	}
+}
+
+// stopAll ends every owner below a work directory.
+func stopAll(t *testing.T, work string) {
+	pointers, err := filepath.Glob(filepath.Join(work, "*", "run", "socket"))
+	if err != nil {
+		t.Error(err)
+	}
+	for _, p := range pointers {
+		h, err := findHome(filepath.Dir(filepath.Dir(p)), os.Getenv)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if _, err := stopOwner(context.Background(), h); err != nil {
+			t.Errorf("stop the owner of %s: %v", h.root, err)
+		}
+	}
+}

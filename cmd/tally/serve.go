@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"tallystick/oplog"
+	"tallystick/query"
+	"tallystick/replica"
+	"tallystick/server"
+)
+
+// serve is the owner process: it locks the home, opens the replica, serves the
+// socket and HTTP, and undoes all of it, in the other order, when ctx ends,
+// somebody asks it to stop or the log fails.
+//
+//	stdio servers, CLI --socket--+
+//	                             +-- server.Service -- replica.Replica -- oplog.Log
+//	MCP clients ------HTTP-------+                         |
+//	                                                  other replicas
+func (a *app) serve(ctx context.Context, h home, s settings, log *slog.Logger, ready func(upInfo) error) (err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if err := h.make(); err != nil {
+		return err
+	}
+	lock, err := lockOwner(h)
+	if err != nil {
+		return err
+	}
+	defer lock.release()
+	fresh := !h.exists()
+
+	s.choosePort()
+	rep, err := replica.Open(ctx, replicaConfig(h, s, log))
+	if err != nil {
+		return err
+	}
+	defer closing(&err, "close the replica", rep.Close)
+	if s.Label != "" && s.Label != rep.Label() {
+		log.Warn("the label is fixed by the admission; the one given is not used", "label", rep.Label(), "given", s.Label)
+	}
+	s.remember(rep.Label(), rep.ListenAddr())
+	if err := s.save(h); err != nil {
+		return err
+	}
+
+	var http *server.HTTPServer
+	deps := server.Deps{
+		Log: rep, Mesh: mesh{rep}, Version: programVersion().Version, Logger: log,
+		Invite:    func(ctx context.Context, q server.InviteRequest) (server.Invite, error) { return invite(ctx, rep, q) },
+		Stop:      func() { cancel(errAsked) },
+		AskFloor:  func(ref oplog.Ref) { rep.AskFloor(ref.Time()) },
+		Translate: translate,
+		HTTPURL: func() string {
+			if http == nil {
+				return ""
+			}
+			return http.URL()
+		},
+	}
+	if s.HTTP != httpOff {
+		if deps.Tokens, err = server.OpenTokens(h.tokenFile()); err != nil {
+			return err
+		}
+	}
+	svc, err := server.New(deps)
+	if err != nil {
+		return fmt.Errorf("build the server: %w", err)
+	}
+	if deps.Tokens != nil {
+		addr := s.HTTP
+		if addr == "" {
+			addr = defaultHTTP
+		}
+		http, err = server.ListenHTTP(svc, server.HTTPOptions{Addr: addr, Tokens: deps.Tokens, Version: deps.Version, Logger: log})
+		if err != nil {
+			return listenError(addr, err)
+		}
+		defer closing(&err, "close HTTP", http.Close)
+		if err := writeHTTPFile(h, http.Addr()); err != nil {
+			return err
+		}
+		defer os.Remove(h.httpFile())
+	}
+	socket, err := server.ListenSocket(h.Run, svc)
+	if err != nil {
+		return err
+	}
+	defer closing(&err, "close the socket", socket.Close)
+
+	info := upInfo{
+		Label: rep.Label(), ID: replicaID(rep.Self().ID), Mesh: rep.Mesh().String(), New: fresh,
+		Listen: rep.ListenAddr(), Socket: socket.Path(), Data: h.Data, PID: os.Getpid(), HTTP: deps.HTTPURL(),
+	}
+	log.Info("serving", "label", info.Label, "mesh", info.Mesh, "listen", info.Listen, "http", info.HTTP, "pid", info.PID)
+	if err := ready(info); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		log.Info("ending", "cause", context.Cause(ctx))
+		if context.Cause(ctx) == errInterrupt {
+			return ctx.Err()
+		}
+		return nil
+	case <-rep.Done():
+		return &server.Error{Code: server.CodeStoreDamaged, Field: h.Data, Message: "the log in " + h.Data + " has failed and the replica stopped",
+			Hint: "look at the log above it; what was acknowledged is on disk, start it again with tally up"}
+	}
+}
+
+// listenError says which address HTTP could not have.
+func listenError(addr string, err error) error {
+	var e *server.Error
+	if errors.As(err, &e) {
+		return err
+	}
+	return usage("http", "choose another port with --http, 0 for any, or --http off", "cannot serve HTTP on %s: %v", addr, err)
+}
+
+// closing runs a closer at the end of a function and keeps its error unless
+// there is one already.
+func closing(err *error, what string, fn func() error) {
+	if e := fn(); e != nil && *err == nil {
+		*err = fmt.Errorf("%s: %w", what, e)
+	}
+}
+
+func replicaConfig(h home, s settings, log *slog.Logger) replica.Config {
+	projections, reactors := query.Default()
+	return replica.Config{
+		Dir: h.Data, StateDir: h.State, Label: s.Label, Listen: s.Listen, Peers: s.Peers, Static: s.Static,
+		Projections: projections, Reactors: adaptReactors(reactors), Logger: log,
+	}
+}
+
+func invite(ctx context.Context, rep *replica.Replica, q server.InviteRequest) (server.Invite, error) {
+	inv, err := rep.Invite(ctx, replica.InviteOptions{TTL: time.Duration(q.TTLMillis) * time.Millisecond, Addrs: q.Addresses})
+	if err != nil {
+		return server.Invite{}, asError(err)
+	}
+	return server.Invite{Token: inv.Token, ExpiresAt: inv.ExpiresAt.UTC().Format("2006-01-02T15:04:05.000Z"), Addresses: inv.Addresses}, nil
+}

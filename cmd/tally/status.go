@@ -1,0 +1,156 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"tallystick/server"
+)
+
+// meshStatus is mesh_status, as far as it is shown to people. Numbers of 64
+// bits come as strings.
+type meshStatus struct {
+	Replica named      `json:"replica"`
+	Mesh    named      `json:"mesh"`
+	Peers   []peerInfo `json:"peers"`
+	Clock   struct {
+		Outlier bool   `json:"outlier"`
+		Note    string `json:"note"`
+	} `json:"clock"`
+	Held        count `json:"held"`
+	Quarantined count `json:"quarantined"`
+	Views       map[string]struct {
+		Digest string `json:"digest"`
+		Rows   count  `json:"rows"`
+	} `json:"views"`
+}
+
+type peerInfo struct {
+	Label     string `json:"label"`
+	ID        string `json:"id"`
+	Reachable bool   `json:"reachable"`
+	LastSeen  string `json:"last_seen"`
+	Behind    count  `json:"entries_behind"`
+	Ahead     count  `json:"entries_ahead"`
+	Address   string `json:"address"`
+	OffsetMS  count  `json:"clock_offset_ms"`
+	Error     string `json:"error"`
+}
+
+// named is a name, or an object with a label or an id.
+type named string
+
+func (n *named) UnmarshalJSON(b []byte) error {
+	var s string
+	if json.Unmarshal(b, &s) == nil {
+		*n = named(s)
+		return nil
+	}
+	var o struct {
+		Label string `json:"label"`
+		ID    string `json:"id"`
+	}
+	if err := json.Unmarshal(b, &o); err != nil {
+		return err
+	}
+	if *n = named(o.Label); o.Label == "" {
+		*n = named(o.ID)
+	}
+	return nil
+}
+
+// count is a number that may come as a string, or a list that is counted.
+type count string
+
+func (c *count) UnmarshalJSON(b []byte) error {
+	var list []json.RawMessage
+	var s string
+	var n json.Number
+	switch {
+	case json.Unmarshal(b, &s) == nil:
+		*c = count(s)
+	case json.Unmarshal(b, &n) == nil:
+		*c = count(n)
+	case json.Unmarshal(b, &list) == nil:
+		*c = count(strconv.Itoa(len(list)))
+	default:
+		return fmt.Errorf("%s is no count", b)
+	}
+	return nil
+}
+
+func (c count) String() string {
+	if c == "" {
+		return "0"
+	}
+	return string(c)
+}
+
+func newStatus(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:     "status",
+		Short:   "Show the replicas: who is reachable, who is behind, what is held or quarantined",
+		Example: "  tally status\n  tally status --json | jq .peers",
+		Args:    positional(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			s, err := session(a.agent, a.Dir, "cli")
+			if err != nil {
+				return err
+			}
+			st, err := c.Status(cmd.Context(), s)
+			if err != nil {
+				return err
+			}
+			return show(a, st.Status, func(m meshStatus) error { return a.printStatus(m, st) })
+		},
+	}
+}
+
+func (a *app) printStatus(m meshStatus, p server.ProcessStatus) error {
+	fmt.Fprintf(a.Stdout, "replica %s, mesh %s, pid %d, version %s\n", oneLine(string(m.Replica), 40), oneLine(string(m.Mesh), 60), p.PID, p.Version)
+	if p.HTTP != "" {
+		fmt.Fprintf(a.Stdout, "MCP over HTTP at %s\n", p.HTTP)
+	}
+	if m.Clock.Outlier {
+		fmt.Fprintf(a.Stdout, "this machine's clock is wrong: %s\n", oneLine(m.Clock.Note, 200))
+	}
+	fmt.Fprintf(a.Stdout, "held %s, quarantined %s\n", m.Held, m.Quarantined)
+	if len(m.Peers) == 0 {
+		fmt.Fprintln(a.Stdout, "no other replica; tally invite lets one join")
+	} else {
+		rows := make([][]string, len(m.Peers))
+		for i, q := range m.Peers {
+			state := "unreachable"
+			if q.Reachable {
+				state = "reachable"
+			}
+			seen := "never"
+			if q.LastSeen != "" {
+				seen = shortTime(q.LastSeen)
+			}
+			rows[i] = []string{oneLine(q.Label, 40), state, seen, q.Behind.String(), q.Ahead.String(), q.OffsetMS.String(), oneLine(q.Address, 60), oneLine(q.Error, 100)}
+		}
+		if err := a.table([]string{"PEER", "STATE", "LAST SEEN", "BEHIND", "AHEAD", "CLOCK MS", "ADDRESS", "ERROR"}, rows); err != nil {
+			return err
+		}
+	}
+	names := make([]string, 0, len(m.Views))
+	for n := range m.Views {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	rows := make([][]string, len(names))
+	for i, n := range names {
+		rows[i] = []string{n, m.Views[n].Rows.String(), m.Views[n].Digest}
+	}
+	return a.table([]string{"VIEW", "ROWS", "DIGEST"}, rows)
+}
