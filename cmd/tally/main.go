@@ -112,6 +112,7 @@ func group(cmd *cobra.Command, args []string) error {
 		return cmd.Help()
 	}
 	hint := "see " + cmd.CommandPath() + " --help"
+	cmd.SuggestionsMinimumDistance = 2
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		hint = "did you mean " + cmd.CommandPath() + " " + near[0] + "?"
 	}

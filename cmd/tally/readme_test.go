@@ -84,8 +84,9 @@ var volatile = []struct {
 	{regexp.MustCompile(`sum_[0-9a-f]{16}`), "SUMMARY"},
 	{regexp.MustCompile(`(mesh|rep)_[0-9a-f]{32}`), "$1"},
 	{regexp.MustCompile(`\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}`), "TIME"},
-	{regexp.MustCompile(`127\.0\.0\.1:\d+`), "ADDRESS"},
-	{regexp.MustCompile(`pid \d+`), "PID"},
+	// Whether a peer has answered already is a matter of a moment.
+	{regexp.MustCompile(`on disk on desk(; not yet on lap|, lap)`), "on disk on desk"},
+	{regexp.MustCompile(`(held by lap-you), (?:provisional|settled), until TIME(?:; waits for .*)?`), "$1, GRADE, until TIME"},
 	{regexp.MustCompile(`[ \t]+`), " "},
 	{regexp.MustCompile(`(?m) $`), ""},
 }

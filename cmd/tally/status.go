@@ -14,15 +14,13 @@ import (
 // meshStatus is mesh_status, as far as it is shown to people. Numbers of 64
 // bits come as strings.
 type meshStatus struct {
-	Replica named      `json:"replica"`
-	Mesh    named      `json:"mesh"`
-	Peers   []peerInfo `json:"peers"`
-	Clock   struct {
-		Outlier bool   `json:"outlier"`
-		Note    string `json:"note"`
-	} `json:"clock"`
-	Held        count `json:"held"`
-	Quarantined count `json:"quarantined"`
+	Label       string     `json:"label"`
+	Replica     string     `json:"replica"`
+	Mesh        string     `json:"mesh"`
+	Note        string     `json:"note"`
+	Peers       []peerInfo `json:"peers"`
+	Held        count      `json:"held"`
+	Quarantined count      `json:"quarantined"`
 	Views       map[string]struct {
 		Digest string `json:"digest"`
 		Rows   count  `json:"rows"`
@@ -39,28 +37,6 @@ type peerInfo struct {
 	Address   string `json:"address"`
 	OffsetMS  count  `json:"clock_offset_ms"`
 	Error     string `json:"error"`
-}
-
-// named is a name, or an object with a label or an id.
-type named string
-
-func (n *named) UnmarshalJSON(b []byte) error {
-	var s string
-	if json.Unmarshal(b, &s) == nil {
-		*n = named(s)
-		return nil
-	}
-	var o struct {
-		Label string `json:"label"`
-		ID    string `json:"id"`
-	}
-	if err := json.Unmarshal(b, &o); err != nil {
-		return err
-	}
-	if *n = named(o.Label); o.Label == "" {
-		*n = named(o.ID)
-	}
-	return nil
 }
 
 // count is a number that may come as a string, or a list that is counted.
@@ -116,12 +92,12 @@ func newStatus(a *app) *cobra.Command {
 }
 
 func (a *app) printStatus(m meshStatus, p server.ProcessStatus) error {
-	fmt.Fprintf(a.Stdout, "replica %s, mesh %s, pid %d, version %s\n", oneLine(string(m.Replica), 40), oneLine(string(m.Mesh), 60), p.PID, p.Version)
+	fmt.Fprintf(a.Stdout, "replica %s (%s), mesh %s, pid %d, version %s\n", m.Label, m.Replica, m.Mesh, p.PID, p.Version)
 	if p.HTTP != "" {
 		fmt.Fprintf(a.Stdout, "MCP over HTTP at %s\n", p.HTTP)
 	}
-	if m.Clock.Outlier {
-		fmt.Fprintf(a.Stdout, "this machine's clock is wrong: %s\n", oneLine(m.Clock.Note, 200))
+	if m.Note != "" {
+		fmt.Fprintln(a.Stdout, oneLine(m.Note, 300))
 	}
 	fmt.Fprintf(a.Stdout, "held %s, quarantined %s\n", m.Held, m.Quarantined)
 	if len(m.Peers) == 0 {
