@@ -76,6 +76,17 @@ type state struct {
 	holder actor
 	end    hlc.Timestamp // when that claim's life ends, by what is known
 	ended  bool          // its home has ended it, or the task closed
+
+	// shadows are leases that their holders believed in and that do not count:
+	// of lost claims, and of the claim that a close cut short. What such a
+	// holder wrote to keep its claim belongs to that claim and is no loss of
+	// its own.
+	shadows []shadow
+}
+
+type shadow struct {
+	actor actor
+	end   hlc.Timestamp
 }
 
 const forever = hlc.Timestamp(math.MaxUint64)
@@ -114,37 +125,40 @@ func (s *state) live(t hlc.Timestamp) bool {
 
 // lease is the end of a lease that starts at t.
 func (s *state) lease(t hlc.Timestamp, ms int64) hlc.Timestamp {
+	return min(leaseEnd(t, ms), s.expiry())
+}
+
+func leaseEnd(t hlc.Timestamp, ms int64) hlc.Timestamp {
 	if ms == 0 {
 		ms = DefaultLease.Milliseconds()
 	}
 	ms = min(max(ms, MinLease.Milliseconds()), MaxLease.Milliseconds())
 	end := t + hlc.Timestamp(uint64(ms)<<16)
 	if end < t {
-		end = forever
+		return forever
 	}
-	return min(end, s.expiry())
+	return end
 }
 
 // step replays one entry. The verdict on a claim that loses is returned;
 // claims that win or join lose nothing.
 func (s *state) step(i input) (lost loss, isLoss bool) {
 	t := i.ref.Time()
+	s.prune(t)
 	holds := s.live(t) && s.holder == i.actor
 	switch i.act {
 	case actRequest:
 		s.open(i)
-	case actClaim:
+	case actClaim, actRenew: // a renewal after the end is a new claim (K3)
 		return s.take(i, holds)
-	case actRenew:
-		// A renewal after the end is a new claim (K3).
-		if holds || !s.claim.IsZero() && s.holder == i.actor {
-			return s.take(i, holds)
-		}
 	case actKeep:
 		if holds {
 			s.end = max(s.end, s.lease(t, i.num))
+		} else {
+			s.shade(i, false)
 		}
 	case actRelease:
+		s.unshade(i.actor)
 		if holds {
 			s.ended, s.end = true, t
 		}
@@ -164,29 +178,69 @@ func (s *state) step(i input) (lost loss, isLoss bool) {
 	case actLose:
 		// Ends that one claim, never the task; it stays in force when the winner
 		// turns out to be none (K1).
-		if i.claim == s.claim && s.holder == i.actor && s.live(t) {
+		if i.claim == s.claim && holds {
 			s.ended, s.end = true, t
+		} else {
+			s.unshade(i.actor)
 		}
 	}
 	return loss{}, false
 }
 
-// take judges a claim.
-func (s *state) take(i input, holds bool) (loss, bool) {
+// take judges a claim or a renewal.
+func (s *state) take(i input, holds bool) (lost loss, isLoss bool) {
 	t := i.ref.Time()
+	lost = loss{claim: i.ref, actor: i.actor}
 	switch {
 	case !s.closed.IsZero():
-		return loss{claim: i.ref, actor: i.actor, winner: s.closed, rule: RuleClosed}, true
+		lost.winner, lost.rule = s.closed, RuleClosed
 	case t >= s.expiry():
-		return loss{claim: i.ref, actor: i.actor, winner: s.request, rule: RuleExpired}, true
+		lost.winner, lost.rule = s.request, RuleExpired
 	case holds: // K2: joins, and renews like any ack of the holder
 		s.end = max(s.end, s.lease(t, i.num))
+		return loss{}, false
 	case s.live(t):
-		return loss{claim: i.ref, actor: i.actor, winner: s.claim, rule: RuleEarliest}, true
+		lost.winner, lost.rule = s.claim, RuleEarliest
 	default:
 		s.claim, s.holder, s.end, s.ended = i.ref, i.actor, s.lease(t, i.num), false
+		s.unshade(i.actor)
+		return loss{}, false
 	}
-	return loss{}, false
+	return lost, !s.shade(i, true)
+}
+
+// shade extends the lease that the actor believes in and reports whether it
+// believed in one. Without one, begin starts it.
+func (s *state) shade(i input, begin bool) bool {
+	end := leaseEnd(i.ref.Time(), i.num)
+	for n := range s.shadows {
+		if s.shadows[n].actor == i.actor {
+			s.shadows[n].end = max(s.shadows[n].end, end)
+			return true
+		}
+	}
+	if begin {
+		s.shadows = append(s.shadows, shadow{i.actor, end})
+	}
+	return false
+}
+
+func (s *state) unshade(a actor) {
+	s.keepShadows(func(h shadow) bool { return h.actor != a })
+}
+
+func (s *state) prune(t hlc.Timestamp) {
+	s.keepShadows(func(h shadow) bool { return h.end > t })
+}
+
+func (s *state) keepShadows(keep func(shadow) bool) {
+	kept := s.shadows[:0:0]
+	for _, h := range s.shadows {
+		if keep(h) {
+			kept = append(kept, h)
+		}
+	}
+	s.shadows = kept
 }
 
 func (s *state) close(i input) {
@@ -195,6 +249,9 @@ func (s *state) close(i input) {
 	}
 	s.closed, s.closedBy = i.ref, i.act
 	if s.live0() {
+		if s.end > i.ref.Time() {
+			s.shadows = append(s.shadows, shadow{s.holder, s.end})
+		}
 		s.ended, s.end = true, min(s.end, i.ref.Time())
 	}
 }

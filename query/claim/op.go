@@ -113,7 +113,7 @@ func NewOp(snap oplog.Snapshot, self oplog.Origin, author string, in Input) (opl
 	if err != nil {
 		return oplog.Op{}, "", err
 	}
-	op.Guard = guard(ack.Task, who, self.ID, in)
+	op.Guard = guard(ack.Task, who, in)
 	return op, ack.Task, nil
 }
 
@@ -175,7 +175,7 @@ func ownClaim(snap oplog.Snapshot, taskKey string, who actor, target *oplog.Entr
 
 // guard judges a claim, a renewal or a release against the views as they
 // stand when it is stamped. Everything visible is stamped below it (C1).
-func guard(taskKey string, who actor, self oplog.OriginID, in Input) func(oplog.Views, hlc.Timestamp) error {
+func guard(taskKey string, who actor, in Input) func(oplog.Views, hlc.Timestamp) error {
 	claims := in.Status == logstream.StatusClaimed
 	renews := in.LeaseMS > 0 && !claims
 	if !claims && !renews && in.Status != logstream.StatusReleased {
@@ -196,24 +196,21 @@ func guard(taskKey string, who actor, self oplog.OriginID, in Input) func(oplog.
 			}
 			return refusal.New(refusal.Conflict, "status", "claim the task first", "only the holder of a claim can renew or release it, and this identity holds none on this task")
 		}
-		next := s
-		next.requester = nil
-		outcome := &NotTaken{TaskKey: taskKey, Claim: s.claim}
-		lost, isLoss := next.take(input{ref: oplog.MakeRef(stamp, self, 0, oplog.Hash{}), act: actClaim, actor: who, num: in.LeaseMS}, holds)
+		outcome := &NotTaken{TaskKey: taskKey}
 		switch {
-		case isLoss && lost.rule == RuleClosed:
-			outcome.Outcome, outcome.Claim = Closed, oplog.Ref{}
-		case isLoss && lost.rule == RuleExpired:
-			outcome.Outcome, outcome.Claim = Expired, oplog.Ref{}
-		case isLoss:
-			outcome.Outcome = Held
+		case !s.closed.IsZero():
+			outcome.Outcome = Closed
+		case stamp >= s.expiry():
+			outcome.Outcome = Expired
+		case holds:
+			outcome.Outcome, outcome.Claim = Joined, s.claim
+		case s.live(stamp):
+			outcome.Outcome, outcome.Claim = Held, s.claim
 			for _, l := range losses {
 				if l.actor == who && l.winner == s.claim {
 					outcome.Outcome = Superseded
 				}
 			}
-		case holds:
-			outcome.Outcome = Joined
 		default:
 			return nil
 		}

@@ -114,13 +114,17 @@ func (r *record) bytes() []byte {
 	} else {
 		b = append(b, 0)
 	}
+	b = binary.BigEndian.AppendUint32(b, uint32(len(s.shadows)))
+	for _, h := range s.shadows {
+		b = append(append(b, h.actor[:]...), endBytes(h.end)...)
+	}
 	for _, a := range s.requester {
 		b = append(b, a[:]...)
 	}
 	return b
 }
 
-const manyLen = 4*oplog.RefSize + 1 + 16 + 8 + 8 + 1
+const manyLen = 4*oplog.RefSize + 1 + 16 + 8 + 8 + 1 + 4
 
 func parseRecord(b []byte) (r record, err error) {
 	if len(b) == 0 || b[0] > 1 {
@@ -141,7 +145,7 @@ func parseRecord(b []byte) (r record, err error) {
 		}
 		return r, nil
 	}
-	if len(b) < manyLen || (len(b)-manyLen)%16 != 0 {
+	if len(b) < manyLen {
 		return r, errRow
 	}
 	s := &r.state
@@ -153,7 +157,14 @@ func parseRecord(b []byte) (r record, err error) {
 	s.end = hlc.Timestamp(binary.BigEndian.Uint64(b[17:]))
 	s.expires = hlc.Timestamp(binary.BigEndian.Uint64(b[25:]))
 	s.ended = b[33] == 1
-	for b = b[34:]; len(b) > 0; b = b[16:] {
+	shadows := int(binary.BigEndian.Uint32(b[34:]))
+	if b = b[38:]; len(b) < 24*shadows || (len(b)-24*shadows)%16 != 0 {
+		return r, errRow
+	}
+	for ; shadows > 0; shadows, b = shadows-1, b[24:] {
+		s.shadows = append(s.shadows, shadow{actor(b[:16]), hlc.Timestamp(binary.BigEndian.Uint64(b[16:]))})
+	}
+	for ; len(b) > 0; b = b[16:] {
 		s.requester = append(s.requester, actor(b[:16]))
 	}
 	return r, nil
