@@ -47,6 +47,7 @@ const (
 	joinAMagic   = "tallyjna"
 	maxJoinBytes = 512 << 10
 	maxPeersTold = 64
+	askAgain     = 30 * time.Second
 )
 
 // inviteToken is what a token holds.
@@ -115,6 +116,14 @@ type openInvite struct {
 	secret  []byte
 	expires time.Time
 	usedBy  oplog.DeviceKey
+	usedAt  time.Time
+}
+
+// isOpen reports whether the port answers for this invite: while it is unused
+// and valid, and for a moment after its use, so that a device whose answer got
+// lost can ask again.
+func (i *openInvite) isOpen(now time.Time) bool {
+	return now.Before(i.expires) && (i.usedBy.IsZero() || now.Sub(i.usedAt) < askAgain)
 }
 
 // invites are those of this process: an invite does not outlive its owner.
@@ -130,13 +139,13 @@ func inviteID(secret []byte) (id [8]byte) {
 	return id
 }
 
-// open reports whether anybody may knock: an invite is unused and valid.
+// open reports whether anybody may knock.
 func (v *invites) open() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	now := time.Now()
 	for _, i := range v.list {
-		if i.usedBy.IsZero() && now.Before(i.expires) {
+		if i.isOpen(now) {
 			return true
 		}
 	}
@@ -151,7 +160,7 @@ func (v *invites) add(secret []byte, expires time.Time) bool {
 	}
 	now := time.Now()
 	for id, i := range v.list {
-		if len(v.list) >= maxInvites && (!i.usedBy.IsZero() || now.After(i.expires)) {
+		if len(v.list) >= maxInvites && !i.isOpen(now) {
 			delete(v.list, id)
 		}
 	}
@@ -179,7 +188,7 @@ func (v *invites) use(secret []byte, key oplog.DeviceKey) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if i := v.list[inviteID(secret)]; i != nil {
-		i.usedBy = key
+		i.usedBy, i.usedAt = key, time.Now()
 	}
 }
 

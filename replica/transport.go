@@ -205,7 +205,8 @@ func refused(addr string, err error) error {
 	if errors.As(err, &ne) || errors.Is(err, context.DeadlineExceeded) {
 		return &Error{Code: CodeUnreachable, Field: addr, Message: "no answer from " + addr, Err: err}
 	}
-	return &Error{Code: CodePeerRefused, Field: addr, Message: "the peer at " + addr + " is not accepted here", Err: err}
+	return &Error{Code: CodePeerRefused, Field: addr, Message: "the peer at " + addr + " is not accepted here", Err: err,
+		Hint: "another machine may have that address now: check it, or make a new invite there"}
 }
 
 func isAlert(err error) bool {
