@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -37,6 +38,9 @@ func TestScript(t *testing.T) {
 			"eventid":  eventIDCmd,
 			"mcp":      mcpCmd,
 			"damage":   damageCmd,
+			"await":    awaitCmd,
+
+			"interrupted": interruptedCmd,
 		},
 	})
 }
@@ -54,18 +58,18 @@ func scriptEnv(work string) map[string]string {
 
 // stopAll ends every owner below a work directory.
 func stopAll(t *testing.T, work string) {
-	pointers, err := filepath.Glob(filepath.Join(work, "*", "run", "socket"))
+	err := filepath.WalkDir(work, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.Name() != "socket" {
+			return nil // files come and go while owners end
+		}
+		run := filepath.Dir(path)
+		h := home{Run: run, State: filepath.Join(filepath.Dir(run), "state")}
+		if _, err := stopOwner(context.Background(), h); err != nil {
+			t.Errorf("stop the owner of %s: %v", run, err)
+		}
+		return nil
+	})
 	if err != nil {
 		t.Error(err)
-	}
-	for _, p := range pointers {
-		h, err := findHome(filepath.Dir(filepath.Dir(p)), os.Getenv)
-		if err != nil {
-			t.Error(err)
-			continue
-		}
-		if _, err := stopOwner(context.Background(), h); err != nil {
-			t.Errorf("stop the owner of %s: %v", h.root, err)
-		}
 	}
 }

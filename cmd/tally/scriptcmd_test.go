@@ -2,13 +2,18 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -98,34 +103,18 @@ type mcpClient struct {
 }
 
 func startMCP(ts *testscript.TestScript, args []string) *mcpClient {
-	cmd := exec.Command("tally", append([]string{"mcp"}, args...)...)
-	path, err := lookPathIn(ts.Getenv("PATH"), "tally")
-	ts.Check(err)
-	cmd.Path, cmd.Err = path, nil
-	cmd.Dir = ts.MkAbs(".")
-	for _, name := range []string{"HOME", "PATH", "TALLY_HOME", "TALLY_LABEL", "TALLY_LISTEN", "TMPDIR"} {
-		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
-	}
+	cmd := scriptCommand(ts, "tally", append([]string{"mcp"}, args...)...)
 	in, err := cmd.StdinPipe()
 	ts.Check(err)
 	out, err := cmd.StdoutPipe()
 	ts.Check(err)
-	cmd.Stderr = os.Stderr
+	cmd.Stderr = io.Discard
 	ts.Check(cmd.Start())
 	c := &mcpClient{cmd: cmd, in: in, out: bufio.NewScanner(out)}
 	c.out.Buffer(nil, 16<<20)
 	c.request(ts, "initialize", `{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"script","version":"1"}}`)
 	c.send(ts, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 	return c
-}
-
-func lookPathIn(path, name string) (string, error) {
-	for _, dir := range strings.Split(path, string(os.PathListSeparator)) {
-		if p, err := exec.LookPath(dir + string(os.PathSeparator) + name); err == nil {
-			return p, nil
-		}
-	}
-	return "", fmt.Errorf("no %s in %s", name, path)
 }
 
 func (c *mcpClient) send(ts *testscript.TestScript, line string) {
@@ -187,4 +176,81 @@ func damageCmd(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	b[len(b)/2] ^= 1
 	ts.Check(os.WriteFile(path, b, 0o600))
+}
+
+// awaitCmd is `await FILE`: it returns when the file is there. The test's own
+// deadline is the only limit.
+func awaitCmd(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: await FILE")
+	}
+	for path := ts.MkAbs(args[0]); ; time.Sleep(5 * time.Millisecond) {
+		if _, err := os.Stat(path); err == nil {
+			return
+		}
+	}
+}
+
+// interruptedCmd is `interrupted WORD program args...`: the program is
+// interrupted once it has said the word, on either stream, and must end with
+// 130. Its output is compared afterwards.
+func interruptedCmd(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: interrupted WORD program args...")
+	}
+	cmd := scriptCommand(ts, args[1], args[2:]...)
+	out := &wordWatch{word: args[0], heard: make(chan struct{})}
+	cmd.Stdout, cmd.Stderr = io.MultiWriter(ts.Stdout(), out), io.MultiWriter(ts.Stderr(), out)
+	ts.Check(cmd.Start())
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case <-out.heard:
+		ts.Check(cmd.Process.Signal(os.Interrupt))
+	case err := <-ended:
+		ts.Fatalf("ended by itself: %v", err)
+	}
+	var exit *exec.ExitError
+	if err := <-ended; !errors.As(err, &exit) || exit.ExitCode() != exitInterrupted {
+		ts.Fatalf("ended with %v, want exit code %d", err, exitInterrupted)
+	}
+}
+
+// wordWatch closes heard when a word has been written.
+type wordWatch struct {
+	word  string
+	heard chan struct{}
+
+	mu   sync.Mutex
+	seen bytes.Buffer
+	done bool
+}
+
+func (w *wordWatch) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.seen.Write(b)
+	if !w.done && strings.Contains(w.seen.String(), w.word) {
+		w.done = true
+		close(w.heard)
+	}
+	return len(b), nil
+}
+
+// scriptCommand is a program of the script's PATH in the script's folder and
+// environment.
+func scriptCommand(ts *testscript.TestScript, name string, args ...string) *exec.Cmd {
+	cmd := exec.Command(name, args...)
+	for _, dir := range strings.Split(ts.Getenv("PATH"), string(os.PathListSeparator)) {
+		if p, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
+			cmd.Path, cmd.Err = p, nil
+			break
+		}
+	}
+	cmd.Args[0] = name
+	cmd.Dir = ts.MkAbs(".")
+	for _, v := range []string{"HOME", "PATH", "TALLY_HOME", "TALLY_LABEL", "TALLY_LISTEN", "TMPDIR"} {
+		cmd.Env = append(cmd.Env, v+"="+ts.Getenv(v))
+	}
+	return cmd
 }
