@@ -19,8 +19,8 @@ var (
 	ErrTooLarge = errors.New("oplog: over a limit")
 	// ErrGap means that a range does not start right after what is held.
 	ErrGap = errors.New("oplog: range leaves a gap")
-	// ErrFork means that a range has another entry where one is held.
-	ErrFork = errors.New("oplog: origin has forked")
+	// ErrFork means that an origin has more branches than a frontier carries.
+	ErrFork = errors.New("oplog: origin has forked too often")
 	// ErrBadRange means that a range does not verify: parse, chain or
 	// signature. It costs that range, not the peer (L5).
 	ErrBadRange = errors.New("oplog: range does not verify")

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -189,7 +190,7 @@ func (g *group) judge(ln *lane, e *Entry) (state byte, reason string, err error)
 	}
 	structural := isStructural(e.Kind)
 	if g.l.cfg.Gate != nil {
-		o := ln.origin(ln.id == g.l.w.id)
+		o := originOf([]*lane{ln}, ln.id == g.l.w.id)
 		d, err := g.l.cfg.Gate.Decide(g, &o, e)
 		if err != nil {
 			return 0, "", fatal(err)
@@ -204,8 +205,8 @@ func (g *group) judge(ln *lane, e *Entry) (state byte, reason string, err error)
 	if structural {
 		return stateVisible, "", nil
 	}
-	if ln.heldFrom != 0 && e.Seq > ln.heldFrom {
-		return stateHeld, fmt.Sprintf("waits behind seq %d of its origin", ln.heldFrom), nil
+	if seq := g.heldBefore(ln, e.Seq); seq != 0 {
+		return stateHeld, fmt.Sprintf("waits behind seq %d of its origin", seq), nil
 	}
 	// Own entries are never held here: a clock that was wrong and is mended
 	// must not shut its owner out. Others hold them, and say whose clock it is.
@@ -213,6 +214,20 @@ func (g *group) judge(ln *lane, e *Entry) (state byte, reason string, err error)
 		return stateHeld, fmt.Sprintf("stamped %s ahead of this machine's clock", lead.Round(time.Second)), nil
 	}
 	return stateVisible, "", nil
+}
+
+// heldBefore is the seq of a held entry that lies before seq on the same
+// branch, 0 if there is none: what is held of a branch is a suffix (C3).
+func (g *group) heldBefore(ln *lane, seq uint64) uint64 {
+	for {
+		if ln.heldFrom != 0 && ln.heldFrom < seq {
+			return ln.heldFrom
+		}
+		if !ln.branch() {
+			return 0
+		}
+		seq, ln = min(seq, ln.forkSeq+1), g.peek(ln.parent)
+	}
 }
 
 // isStructural reports whether a kind acts on receipt, whatever its stamp (C3).
@@ -237,7 +252,7 @@ func (g *group) place(ln *lane, e *Entry, state byte, reason string) error {
 		g.arrival++
 		arrival = g.arrival
 		g.b.set(arrKey(arrival), p.bytes())
-		if !isStructural(e.Kind) && e.Time > g.maxSeen {
+		if _, beyond := g.l.clock.Ahead(e.Time); !beyond && e.Time > g.maxSeen {
 			g.maxSeen = e.Time
 		}
 	default:
@@ -255,7 +270,7 @@ func (g *group) place(ln *lane, e *Entry, state byte, reason string) error {
 
 func clip(s string, n int) string {
 	if len(s) > n {
-		return s[:n]
+		return strings.ToValidUTF8(s[:n], "")
 	}
 	return s
 }

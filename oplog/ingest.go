@@ -99,12 +99,12 @@ func (l *Log) verify(rg Range) (*verified, error) {
 		v.key, v.inc = b.Key, b.Incarnation
 	} else {
 		l.mu.RLock()
-		idx, ok := l.byID[rg.Origin]
-		if ok {
-			v.key, v.inc = l.lanes[idx].key, l.lanes[idx].inc
+		all := l.byID[rg.Origin]
+		if len(all) > 0 {
+			v.key, v.inc = l.lanes[all[0]].key, l.lanes[all[0]].inc
 		}
 		l.mu.RUnlock()
-		if !ok {
+		if len(all) == 0 {
 			return nil, fmt.Errorf("%w: %s", ErrUnknownOrigin, rg.Origin)
 		}
 	}
@@ -132,56 +132,129 @@ func (j *ingestJob) accept() {
 
 func (j *ingestJob) apply(g *group) (more bool, err error) {
 	j.applied, j.pending = j.next, j.result
-	ln := g.lane(j.v.head.Origin)
-	if ln == nil {
-		if j.v.entries[0].Seq != 1 {
-			return false, ErrGap
-		}
-		ln = g.addLane(j.v.head.Origin, j.v.key, j.v.inc)
+	ln, err := g.resume(j.v, j.applied)
+	if err != nil {
+		return false, err
 	}
 	for ; j.applied < len(j.v.entries); j.applied++ {
 		e := &j.v.entries[j.applied]
-		switch {
-		case e.Seq <= ln.tip.Seq:
-			j.pending.Duplicates++
-			if e.Seq == ln.tip.Seq && e.Hash != ln.tip.Hash {
-				return false, fmt.Errorf("%w: %s at seq %d", ErrFork, ln.id, e.Seq)
+		if ln == nil || e.Prev != ln.tip.Hash || e.Seq != ln.tip.Seq+1 {
+			next, held, err := g.locate(e, j.v)
+			if err != nil {
+				return false, err
 			}
-			continue
-		case e.Seq != ln.tip.Seq+1:
-			return false, fmt.Errorf("%w: %s holds %d, range has %d", ErrGap, ln.id, ln.tip.Seq, e.Seq)
-		case e.Prev != ln.tip.Hash:
-			return false, fmt.Errorf("%w: %s after seq %d", ErrFork, ln.id, ln.tip.Seq)
+			ln = next
+			if held {
+				j.pending.Duplicates++
+				continue
+			}
 		}
 		if g.b.full() {
 			return true, nil
+		}
+		if ln.id == g.l.w.id {
+			if err := g.giveUp(ln); err != nil {
+				return false, err
+			}
 		}
 		if err := g.admit(ln, e); err != nil {
 			return false, err
 		}
 		j.pending.Added++
 	}
-	if h := &j.v.head; h.Seq < ln.tip.Seq {
-		// All of it was held already; make sure it is the same branch.
-		if err := g.sameBranch(ln, h); err != nil {
-			return false, err
-		}
-	} else if h.Newer(&ln.head) {
+	if h := &j.v.head; ln.tip == h.Tip() && h.Newer(&ln.head) {
 		g.storeHead(ln, h)
 	}
 	j.pending.Tip = ln.tip
 	return false, nil
 }
 
-// sameBranch checks that the held entry at the head's seq is the head's.
-func (g *group) sameBranch(ln *lane, h *Head) error {
-	e, _, err := getEntry(g.b.get, place{ln.idx, h.Seq})
+// resume finds the lane a partly taken range goes on in; nil at its start.
+func (g *group) resume(v *verified, next int) (*lane, error) {
+	if next == 0 {
+		return nil, nil
+	}
+	p, err := g.find(&v.entries[next-1].Hash)
 	if err != nil {
-		return fatal(err)
+		return nil, fatal(err)
 	}
-	if e.Hash != h.Hash {
-		return fmt.Errorf("%w: %s at seq %d", ErrFork, ln.id, h.Seq)
+	return g.laneAt(p.lane), nil
+}
+
+// find is where the entry with a hash is held, or ErrNotFound.
+func (g *group) find(h *Hash) (place, error) { return findHash(g.b.get, h) }
+
+func findHash(get func([]byte) ([]byte, error), h *Hash) (place, error) {
+	v, err := get(hashKey(h[:]))
+	if err != nil {
+		return place{}, err
 	}
+	p, err := placeOf(v)
+	if err != nil {
+		return place{}, err
+	}
+	e, _, err := getEntry(get, p)
+	if err != nil {
+		return place{}, err
+	}
+	if e.Hash != *h {
+		return place{}, ErrNotFound
+	}
+	return p, nil
+}
+
+// locate finds where an entry belongs: the lane that holds it already, the
+// lane it continues, or a new branch after the entry before it (L7c).
+func (g *group) locate(e *Entry, v *verified) (ln *lane, held bool, err error) {
+	all := g.lanesOf(e.Origin)
+	if len(all) > 0 {
+		switch p, err := g.find(&e.Hash); {
+		case err == nil:
+			return g.laneAt(p.lane), true, nil
+		case !errors.Is(err, ErrNotFound):
+			return nil, false, fatal(err)
+		}
+	}
+	if e.Seq == 1 {
+		if len(all) > 0 {
+			return g.addBranch(g.laneAt(all[0]), 0), false, nil
+		}
+		return g.addLane(e.Origin, v.key, v.inc), false, nil
+	}
+	switch p, err := g.find(&e.Prev); {
+	case errors.Is(err, ErrNotFound):
+		return nil, false, fmt.Errorf("%w: entry before seq %d of %s is not here", ErrGap, e.Seq, e.Origin)
+	case err != nil:
+		return nil, false, fatal(err)
+	case g.peek(p.lane).id != e.Origin || p.seq+1 != e.Seq:
+		return nil, false, bad("seq %d of %s follows another origin's entry", e.Seq, e.Origin)
+	default:
+		ln := g.laneAt(p.lane)
+		if ln.tip.Seq > p.seq {
+			if len(all) >= MaxTips {
+				return nil, false, fmt.Errorf("%w: %s has %d branches, limit %d", ErrFork, e.Origin, len(all), MaxTips)
+			}
+			ln = g.addBranch(ln, p.seq)
+		}
+		return ln, false, nil
+	}
+}
+
+// giveUp leaves the own incarnation for a new one: entries signed by it that
+// this log did not write prove that a copy of it writes, or that this store
+// is an older one (L7b). What the old one holds stays and is fetched like any
+// other origin's.
+func (g *group) giveUp(ln *lane) error {
+	if len(g.answers) > 0 {
+		return errNextGroup // the last own entries get their head first
+	}
+	birth, err := g.l.drawBirth(g.b, Predecessor{Origin: ln.id, Tip: g.peek(g.lanesOf(ln.id)[0]).tip})
+	if err != nil {
+		return err
+	}
+	g.l.w.birth, g.l.w.id = birth, OriginOf(g.l.key, birth.Incarnation)
+	g.reborn = "a peer holds entries of this device that this store did not write: it was restored from a copy, or a copy of it runs"
+	g.l.cfg.Logger.Warn("opening a new incarnation", "reason", g.reborn)
 	return nil
 }
 
@@ -221,13 +294,10 @@ func (g *group) storeHead(ln *lane, h *Head) {
 // is ignored, for its entries will bring their own.
 func (l *Log) PutHead(ctx context.Context, h Head) (changed bool, err error) {
 	l.mu.RLock()
-	idx, ok := l.byID[h.Origin]
-	var ln *lane
-	if ok {
-		ln = l.lanes[idx]
-	}
+	ln := laneWithTip(l.lanes, l.byID[h.Origin], h.Tip())
+	own := h.Origin == l.self.ID
 	l.mu.RUnlock()
-	if !ok || h.Tip() != ln.tip || !h.Newer(&ln.head) || h.Origin == l.w.id {
+	if ln == nil || own || !h.Newer(&ln.head) {
 		return false, nil
 	}
 	if !h.Verify(ln.key) {
@@ -241,6 +311,16 @@ func (l *Log) PutHead(ctx context.Context, h Head) (changed bool, err error) {
 	return j.changed && err == nil, err
 }
 
+// laneWithTip is the lane among idx that ends in tip, nil if none does.
+func laneWithTip(lanes []*lane, idx []uint32, tip Tip) *lane {
+	for _, i := range idx {
+		if lanes[i].tip == tip {
+			return lanes[i]
+		}
+	}
+	return nil
+}
+
 type headJob struct {
 	waiter
 	h       Head
@@ -252,84 +332,13 @@ func (j *headJob) accept()   {}
 
 func (j *headJob) apply(g *group) (bool, error) {
 	j.changed = false
-	ln := g.lane(j.h.Origin)
-	if ln == nil {
-		return false, ErrUnknownOrigin
-	}
-	if j.h.Tip() == ln.tip && j.h.Newer(&ln.head) {
-		g.storeHead(ln, &j.h)
-		j.changed = true
+	for _, idx := range g.lanesOf(j.h.Origin) {
+		if ln := g.peek(idx); ln.tip == j.h.Tip() && j.h.Newer(&ln.head) {
+			g.storeHead(g.laneAt(idx), &j.h)
+			j.changed = true
+		}
 	}
 	return false, nil
-}
-
-// ReadRange reads entries of an origin after the given seq, up to a signed
-// head. It ends at the last such place within maxBytes of entries, or at the
-// first one if that lies further. Count is 0 when there is nothing to read.
-func (l *Log) ReadRange(origin OriginID, after uint64, maxBytes int) (Range, error) {
-	l.mu.RLock()
-	idx, ok := l.byID[origin]
-	var ln *lane
-	if ok {
-		ln = l.lanes[idx]
-	}
-	l.mu.RUnlock()
-	if !ok {
-		return Range{}, fmt.Errorf("%w: %s", ErrUnknownOrigin, origin)
-	}
-	rg := Range{Origin: origin, First: after + 1}
-	if ln.head.Seq <= after {
-		return rg, nil
-	}
-	snap := l.db.snapshot()
-	defer snap.release()
-	ends, err := rangeEnds(snap, ln, after)
-	if err != nil {
-		return Range{}, err
-	}
-	buf := make([]byte, 0, 4096)
-	cut, count, n := 0, 0, 0
-	err = snap.scan(laneKey(tabEntry, ln.idx), seqKey(tabEntry, ln.idx, after+1), false, func(key, value []byte) (bool, error) {
-		if len(value) < entryPrefixLen {
-			return false, fmt.Errorf("%w: stored entry", ErrDamaged)
-		}
-		if n > 0 && count > 0 && len(buf)+len(value) > maxBytes {
-			return false, nil
-		}
-		buf = append(buf, value[entryPrefixLen:]...)
-		n++
-		if seq := after + uint64(n); len(ends) > 0 && ends[0].Seq == seq {
-			rg.Head, cut, count = ends[0], len(buf), n
-			ends = ends[1:]
-		}
-		return len(ends) > 0, nil
-	})
-	if err != nil {
-		return Range{}, err
-	}
-	rg.Entries, rg.Count = buf[:cut], count
-	return rg, nil
-}
-
-// rangeEnds lists heads after a seq where a range can end, in order.
-func rangeEnds(snap kvSnapshot, ln *lane, after uint64) ([]Head, error) {
-	var ends []Head
-	if ln.head.Seq-after > 16 {
-		err := snap.scan(laneKey(tabCheck, ln.idx), seqKey(tabCheck, ln.idx, after+1), false, func(_, value []byte) (bool, error) {
-			h, _, err := ParseHead(value)
-			if err != nil {
-				return false, fmt.Errorf("%w: kept head: %w", ErrDamaged, err)
-			}
-			if h.Seq < ln.head.Seq {
-				ends = append(ends, h)
-			}
-			return len(ends) < 32, nil
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	return append(ends, ln.head), nil
 }
 
 // IsRangeError reports whether an error of Ingest is about the range itself,

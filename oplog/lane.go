@@ -11,13 +11,17 @@ import (
 // lane is what the log keeps in memory of one branch of one origin. The
 // writer works on copies; a committed lane is never changed in place.
 type lane struct {
-	idx  uint32
-	id   OriginID
-	key  DeviceKey
-	inc  Incarnation
-	tip  Tip
-	last hlc.Timestamp // stamp of the tip
-	head Head          // latest signed head whose tip is held; zero if none
+	idx uint32
+	id  OriginID
+	key DeviceKey
+	inc Incarnation
+	// A branch begins after entry forkSeq of its parent lane (L7c). The first
+	// lane of an origin is its own parent.
+	parent  uint32
+	forkSeq uint64
+	tip     Tip
+	last    hlc.Timestamp // stamp of the tip
+	head    Head          // latest signed head whose tip is held; zero if none
 
 	lastCheck  uint64 // seq of the last head kept as a place where ranges can end
 	sinceCheck int    // bytes of entries since then, as far as known
@@ -26,19 +30,27 @@ type lane struct {
 	heldFrom uint64 // seq from which entries are held; 0 if none (C3: a suffix)
 }
 
-func (ln *lane) origin(self bool) Origin {
-	return Origin{
-		ID: ln.id, Key: ln.key, Incarnation: ln.inc, Tips: []Tip{ln.tip},
-		Head: ln.head, LastTime: ln.last, Self: self,
+func (ln *lane) branch() bool { return ln.parent != ln.idx }
+
+// originOf describes an origin by its lanes, the first one first.
+func originOf(lanes []*lane, self bool) Origin {
+	o := Origin{ID: lanes[0].id, Key: lanes[0].key, Incarnation: lanes[0].inc, Self: self}
+	for _, ln := range lanes {
+		o.Tips = append(o.Tips, ln.tip)
+		if ln.head.Seq > o.Head.Seq || o.Head.IsZero() {
+			o.Head = ln.head
+		}
+		o.LastTime = max(o.LastTime, ln.last)
 	}
+	return o
 }
 
 func (ln *lane) record() []byte {
 	b := append([]byte{}, ln.id[:]...)
 	b = append(b, ln.key[:]...)
 	b = append(b, ln.inc[:]...)
-	b = binary.BigEndian.AppendUint32(b, ln.idx) // parent: itself, no fork
-	return binary.BigEndian.AppendUint64(b, 0)   // fork seq
+	b = binary.BigEndian.AppendUint32(b, ln.parent)
+	return binary.BigEndian.AppendUint64(b, ln.forkSeq)
 }
 
 const laneRecordLen = 16 + 32 + 16 + 4 + 8
@@ -53,11 +65,13 @@ func (l *Log) loadLanes(snap kvSnapshot) error {
 		copy(ln.id[:], value[:16])
 		copy(ln.key[:], value[16:48])
 		copy(ln.inc[:], value[48:64])
-		if int(ln.idx) != len(l.lanes) {
+		ln.parent = binary.BigEndian.Uint32(value[64:])
+		ln.forkSeq = binary.BigEndian.Uint64(value[68:])
+		if int(ln.idx) != len(l.lanes) || ln.parent > ln.idx {
 			return false, fmt.Errorf("%w: lane %d out of order", ErrDamaged, ln.idx)
 		}
 		l.lanes = append(l.lanes, ln)
-		l.byID[ln.id] = ln.idx
+		l.byID[ln.id] = append(l.byID[ln.id], ln.idx)
 		return true, nil
 	})
 	if err != nil {

@@ -126,14 +126,13 @@ type Log struct {
 	turning sync.Mutex // one TurnToken at a time
 
 	mu      sync.RWMutex
-	lanes   []*lane // as committed; a lane is never changed in place
-	byID    map[OriginID]uint32
+	lanes   []*lane               // as committed; a lane is never changed in place
+	byID    map[OriginID][]uint32 // lanes of an origin, the first one first
 	changed chan struct{}
 	infos   []viewState
-	aside   int // entries held
-	self    uint32
-	hasSelf bool
-	reason  string // why the store opened a new incarnation; set at open
+	aside   int    // entries held
+	self    Origin // the own incarnation; without tips before its birth
+	reason  string // why the own incarnation is a new one; empty when it is not
 }
 
 // Open opens or creates the log in cfg.Dir and brings its views up to date.
@@ -150,7 +149,7 @@ func Open(ctx context.Context, cfg Config) (*Log, error) {
 		quit:    make(chan struct{}),
 		done:    make(chan struct{}),
 		changed: make(chan struct{}),
-		byID:    map[OriginID]uint32{},
+		byID:    map[OriginID][]uint32{},
 	}
 	copy(l.key[:], cfg.Signer.Public().(ed25519.PublicKey))
 	for i, p := range cfg.Projections {
@@ -262,16 +261,22 @@ func (l *Log) load(ctx context.Context) error {
 	if err := l.loadLanes(snap); err != nil {
 		return err
 	}
+	if err := l.loadSelf(snap, b); err != nil {
+		return err
+	}
+	if len(l.byID[l.w.id]) == 0 && l.beyond(ceiling) {
+		ceiling = 0
+	}
 	for _, ln := range l.lanes {
-		// C1: above every own stamp, and above every foreign one that is not held.
-		if (ln.key == l.key || ln.heldFrom == 0) && ln.last > ceiling {
+		// C1: above every own stamp, and above every other that is not held. The
+		// stamps of a given-up incarnation count like another origin's, so that a
+		// wrong clock does not outlive it.
+		own := ln.id == l.w.id
+		if (own || ln.heldFrom == 0 && !l.beyond(ln.last)) && ln.last > ceiling {
 			ceiling = ln.last
 		}
 	}
 	l.clock = hlc.NewClock(hlc.Config{Wall: l.cfg.Wall, Bound: l.cfg.Bound, Floor: ceiling})
-	if err := l.loadSelf(snap, b); err != nil {
-		return err
-	}
 	if b.items.Len() > 0 {
 		if err := l.db.commit(b); err != nil {
 			return fmt.Errorf("oplog: found store: %w", err)
@@ -281,6 +286,12 @@ func (l *Log) load(ctx context.Context) error {
 		return err
 	}
 	return l.loadViews(ctx)
+}
+
+// beyond reports whether a stamp lies further ahead of the wall than the bound.
+func (l *Log) beyond(t hlc.Timestamp) bool {
+	_, far := hlc.NewClock(hlc.Config{Wall: l.cfg.Wall, Bound: l.cfg.Bound}).Ahead(t)
+	return far
 }
 
 // putToken stores a continuity token outside of the writer, at open.
@@ -328,44 +339,58 @@ func (l *Log) loadSelf(snap kvSnapshot, b *batch) error {
 		l.cfg.Logger.Warn("opening a new incarnation", "reason", l.reason)
 		pred := Predecessor{Origin: l.w.id}
 		if idx, ok := l.byID[l.w.id]; ok {
-			pred.Tip = l.lanes[idx].tip
+			pred.Tip = l.lanes[idx[0]].tip
 		}
 		if err := l.newIncarnation(b, pred); err != nil {
 			return err
 		}
 	}
-	if idx, ok := l.byID[l.w.id]; ok {
-		l.self, l.hasSelf = idx, true
-		ln := *l.lanes[idx]
-		if ln.head.Seq != ln.tip.Seq {
-			// The last head was not stored before the stop. All stamps up to the
-			// tip are durable, so the promise holds.
-			ln.head = Head{Origin: ln.id, Seq: ln.tip.Seq, Hash: ln.tip.Hash, Floor: ln.last.Next()}
-			ln.head.sign(l.cfg.Signer)
-			ln.forceCheck = true
-			l.w.pendingHead = &ln.head
+	for i, ln := range l.lanes {
+		if ln.key != l.key || ln.head.Seq == ln.tip.Seq {
+			continue
 		}
-		l.lanes[idx] = &ln
+		// The last head was not stored before the stop. All stamps up to the
+		// tip are durable, so the promise holds.
+		c := *ln
+		c.head = Head{Origin: ln.id, Seq: ln.tip.Seq, Hash: ln.tip.Hash, Floor: ln.last.Next()}
+		c.head.sign(l.cfg.Signer)
+		b.set(laneKey(tabHead, ln.idx), c.head.Append(nil))
+		l.lanes[i] = &c
 	}
+	l.self = Origin{ID: l.w.id, Key: l.key, Incarnation: l.w.birth.Incarnation, Self: true}
 	return nil
 }
 
 func (l *Log) newIncarnation(b *batch, pred Predecessor) error {
-	l.w.birth = Birth{Key: l.key, Predecessor: pred}
-	if _, err := io.ReadFull(l.cfg.Rand, l.w.birth.Incarnation[:]); err != nil {
-		return fmt.Errorf("oplog: incarnation: %w", err)
+	birth, err := l.drawBirth(b, pred)
+	if err != nil {
+		return err
 	}
-	rec := append(append([]byte{}, l.key[:]...), l.w.birth.Incarnation[:]...)
+	l.w.birth = birth
+	l.w.id = OriginOf(l.key, birth.Incarnation)
+	return nil
+}
+
+// drawBirth draws a new incarnation and records it as the own one.
+func (l *Log) drawBirth(b *batch, pred Predecessor) (Birth, error) {
+	birth := Birth{Key: l.key, Predecessor: pred}
+	if _, err := io.ReadFull(l.cfg.Rand, birth.Incarnation[:]); err != nil {
+		return Birth{}, fmt.Errorf("oplog: incarnation: %w", err)
+	}
+	rec := append(append([]byte{}, l.key[:]...), birth.Incarnation[:]...)
 	if pred.Origin.IsZero() {
 		rec = appendNil(rec)
 	} else {
 		rec = pred.append(rec)
 	}
 	b.set(metaKey("self"), rec)
-	l.w.id = OriginOf(l.key, l.w.birth.Incarnation)
-	return nil
+	return birth, nil
 }
 
-// Doubt says why this opening of the store began a new incarnation; empty
-// when it goes on with the one before (L7).
-func (l *Log) Doubt() string { return l.reason }
+// Doubt says why the own incarnation is a new one: what was found at open, or
+// what a peer proved since (L7). Empty when it goes on with the one before.
+func (l *Log) Doubt() string {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.reason
+}

@@ -333,8 +333,8 @@ func TestIngestRefusals(t *testing.T) {
 	if _, err := b.Ingest(context.Background(), whole); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Ingest(context.Background(), other); !errors.Is(err, ErrFork) {
-		t.Errorf("fork: %v", err)
+	if _, err := b.Ingest(context.Background(), other); err != nil || len(b.Frontier()[a.Self().ID]) != 2 {
+		t.Errorf("a second past of one origin: %v, tips %v", err, b.Frontier()[a.Self().ID])
 	}
 }
 

@@ -143,11 +143,15 @@ type Origin struct {
 	ID          OriginID
 	Key         DeviceKey
 	Incarnation Incarnation
-	Tips        []Tip
-	Head        Head // latest signed head whose tip is held; zero if none
+	Tips        []Tip // one, or several when the origin has forked (L7c)
+	Head        Head  // latest signed head whose tip is held, of the longest branch; zero if none
 	LastTime    hlc.Timestamp
 	Self        bool
 }
+
+// Forked reports whether two branches of the origin are held. The floors of a
+// forked origin promise nothing (K4).
+func (o *Origin) Forked() bool { return len(o.Tips) > 1 }
 
 // Range is a run of entries of one origin that ends at a signed head: the
 // unit of transfer. Entries are concatenated encodings.

@@ -42,12 +42,21 @@ func getEntry(get func([]byte) ([]byte, error), p place) (e Entry, arrival uint6
 
 func (s *snapshot) place(ref Ref) (place, error) {
 	s.l.mu.RLock()
-	idx, ok := s.l.byID[ref.Origin()]
+	lanes := s.l.byID[ref.Origin()]
 	s.l.mu.RUnlock()
-	if !ok {
+	switch len(lanes) {
+	case 0:
 		return place{}, ErrNotFound
+	case 1:
+		return place{lanes[0], ref.Seq()}, nil
 	}
-	return place{idx, ref.Seq()}, nil
+	// Several branches have entries of that seq: the hash tells which.
+	tag := ref.Tag()
+	v, err := s.kv.get(hashKey(tag[:]))
+	if err != nil {
+		return place{}, err
+	}
+	return placeOf(v)
 }
 
 func (s *snapshot) find(ref Ref) (Entry, uint64, error) {
@@ -156,24 +165,34 @@ func (l *Log) Frontier() Frontier {
 func (l *Log) Origins() []Origin {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	out := make([]Origin, 0, len(l.lanes))
+	out := make([]Origin, 0, len(l.byID))
 	for _, ln := range l.lanes {
-		out = append(out, ln.origin(l.hasSelf && ln.idx == l.self))
+		if !ln.branch() {
+			out = append(out, l.originLocked(ln.id))
+		}
 	}
 	return out
+}
+
+func (l *Log) originLocked(id OriginID) Origin {
+	var lanes []*lane
+	for _, idx := range l.byID[id] {
+		lanes = append(lanes, l.lanes[idx])
+	}
+	return originOf(lanes, id == l.self.ID)
 }
 
 // Self is the own incarnation. Before its birth it has no tips and no head.
 func (l *Log) Self() Origin {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	if l.hasSelf {
-		return l.lanes[l.self].origin(true)
+	if len(l.byID[l.self.ID]) == 0 {
+		return l.self
 	}
-	return Origin{ID: l.w.id, Key: l.key, Incarnation: l.w.birth.Incarnation, Self: true}
+	return l.originLocked(l.self.ID)
 }
 
-// Heads lists the latest signed head of every origin whose tip is held.
+// Heads lists the latest signed head of every branch of every origin.
 func (l *Log) Heads() []Head {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

@@ -50,7 +50,7 @@ type group struct {
 	b       *batch
 	txs     []*viewTx
 	lanes   map[uint32]*lane
-	byID    map[OriginID]uint32
+	byID    map[OriginID][]uint32 // lanes added by this group
 	nlanes  uint32
 	arrival uint64
 	infos   []viewState
@@ -58,6 +58,7 @@ type group struct {
 	maxSeen hlc.Timestamp // highest stamp of visible entries not merged yet
 	ceiling hlc.Timestamp
 	recheck bool   // an entry was folded that may release held ones
+	reborn  string // why the own incarnation was given up in this group
 	ownSeq  uint64 // a job wants a fresh own head at this seq
 
 	answers []answer
@@ -72,7 +73,7 @@ type answer struct {
 type groupMark struct {
 	mark    int
 	lanes   map[uint32]*lane
-	byID    map[OriginID]uint32
+	byID    map[OriginID][]uint32
 	nlanes  uint32
 	arrival uint64
 	infos   []viewState
@@ -84,7 +85,7 @@ type groupMark struct {
 
 // newGroup starts a group on top of prev, or on the store when prev is nil.
 func (l *Log) newGroup(prev *group) *group {
-	g := &group{l: l, prev: prev, lanes: map[uint32]*lane{}, byID: map[OriginID]uint32{}}
+	g := &group{l: l, prev: prev, lanes: map[uint32]*lane{}, byID: map[OriginID][]uint32{}}
 	if prev != nil {
 		g.b = newBatch(prev.b)
 		g.nlanes, g.arrival, g.held = prev.nlanes, prev.arrival, prev.held
@@ -99,7 +100,7 @@ func (l *Log) newGroup(prev *group) *group {
 
 func (g *group) mark() groupMark {
 	m := groupMark{
-		mark: g.b.mark(), lanes: make(map[uint32]*lane, len(g.lanes)), byID: make(map[OriginID]uint32, len(g.byID)),
+		mark: g.b.mark(), lanes: make(map[uint32]*lane, len(g.lanes)), byID: make(map[OriginID][]uint32, len(g.byID)),
 		nlanes: g.nlanes, arrival: g.arrival, infos: append([]viewState(nil), g.infos...), held: g.held,
 		maxSeen: g.maxSeen, ceiling: g.ceiling, recheck: g.recheck,
 	}
@@ -119,22 +120,21 @@ func (g *group) rollback(m groupMark) {
 	g.infos, g.held, g.maxSeen, g.ceiling, g.recheck = m.infos, m.held, m.maxSeen, m.ceiling, m.recheck
 }
 
-// lane returns the group's own copy of an origin's lane, nil if unknown.
+// lane returns the group's own copy of an origin's first lane, nil if unknown.
 func (g *group) lane(id OriginID) *lane {
-	if idx, ok := g.index(id); ok {
-		return g.laneAt(idx)
+	if all := g.lanesOf(id); len(all) > 0 {
+		return g.laneAt(all[0])
 	}
 	return nil
 }
 
-func (g *group) index(id OriginID) (uint32, bool) {
-	for p := g; p != nil; p = p.prev {
-		if idx, ok := p.byID[id]; ok {
-			return idx, true
-		}
+// lanesOf lists the lanes of an origin as this group sees them.
+func (g *group) lanesOf(id OriginID) []uint32 {
+	all := g.l.byID[id]
+	if g.prev != nil {
+		all = append(all[:len(all):len(all)], g.prev.byID[id]...)
 	}
-	idx, ok := g.l.byID[id]
-	return idx, ok
+	return append(all[:len(all):len(all)], g.byID[id]...)
 }
 
 func (g *group) laneAt(idx uint32) *lane {
@@ -158,12 +158,26 @@ func (g *group) peek(idx uint32) *lane {
 }
 
 func (g *group) addLane(id OriginID, key DeviceKey, inc Incarnation) *lane {
-	ln := &lane{idx: g.nlanes, id: id, key: key, inc: inc, forceCheck: true}
+	ln := &lane{idx: g.nlanes, id: id, key: key, inc: inc, parent: g.nlanes, forceCheck: true}
+	g.putLane(ln)
+	return ln
+}
+
+// addBranch starts a lane after entry seq of another lane of the same origin.
+func (g *group) addBranch(parent *lane, seq uint64) *lane {
+	ln := &lane{
+		idx: g.nlanes, id: parent.id, key: parent.key, inc: parent.inc,
+		parent: parent.idx, forkSeq: seq, forceCheck: true,
+	}
+	g.putLane(ln)
+	return ln
+}
+
+func (g *group) putLane(ln *lane) {
 	g.nlanes++
 	g.lanes[ln.idx] = ln
-	g.byID[id] = ln.idx
+	g.byID[ln.id] = append(g.byID[ln.id][:len(g.byID[ln.id]):len(g.byID[ln.id])], ln.idx)
 	g.b.set(laneKey(tabLane, ln.idx), ln.record())
-	return ln
 }
 
 // flight is a group on its way to the disk.
@@ -324,6 +338,9 @@ func (g *group) take(j job) (carry job, err error) {
 			j.finish(fmt.Errorf("oplog: %w", broken.err))
 			return nil, broken.err
 		}
+		if errors.Is(err, errNextGroup) {
+			return j, nil
+		}
 	} else if g.b.over() {
 		g.rollback(m)
 		if len(g.answers) > 0 {
@@ -364,11 +381,22 @@ func (g *group) answer(err error) {
 	}
 }
 
+// storePending puts the own head that was signed beside the last sync into
+// this group.
+func (g *group) storePending() {
+	h := g.l.w.pendingHead
+	if h == nil {
+		return
+	}
+	g.l.w.pendingHead = nil
+	g.storeHead(g.lane(h.Origin), h)
+}
+
 // stop stores the own head that is pending and answers whoever still waits.
 func (l *Log) stop() {
 	if l.w.pendingHead != nil && (l.cfg.InMemory || checkSpace(l.cfg.Dir, l.cfg.MinFree) == nil) {
 		g := l.newGroup(nil)
-		g.storeHead(g.laneAt(l.self), l.w.pendingHead)
+		g.storePending()
 		f, err := l.launch(g)
 		if err == nil {
 			<-f.done
@@ -388,6 +416,10 @@ func (l *Log) stop() {
 		}
 	}
 }
+
+// errNextGroup is returned by apply for a job that must not share its group
+// with what is already in it.
+var errNextGroup = errors.New("oplog: next group")
 
 // storeError marks an error of the store inside apply: it stops the log,
 // where other errors only fail their job.
@@ -417,10 +449,7 @@ func (l *Log) launch(g *group) (*flight, error) {
 		close(f.done)
 		return f, nil
 	}
-	if l.w.pendingHead != nil {
-		g.storeHead(g.laneAt(l.self), l.w.pendingHead)
-		l.w.pendingHead = nil
-	}
+	g.storePending()
 	g.saveViews()
 	if last := l.clock.Last(); g.ceiling < last {
 		g.ceiling = last
@@ -432,8 +461,8 @@ func (l *Log) launch(g *group) (*flight, error) {
 	// only if the sync succeeds. It is stored with the next group; after a
 	// crash it is signed again, for its entries are durable and its floor lies
 	// below the ceiling that this transaction stores.
-	if idx, ok := g.index(l.w.id); ok {
-		if ln := g.lanes[idx]; ln != nil && (ln.head.Seq != ln.tip.Seq || g.ownSeq == ln.tip.Seq) {
+	if all := g.lanesOf(l.w.id); len(all) > 0 {
+		if ln := g.lanes[all[0]]; ln != nil && (ln.head.Seq != ln.tip.Seq || g.ownSeq == ln.tip.Seq) {
 			f.own = ln
 			f.head = Head{Origin: ln.id, Seq: ln.tip.Seq, Hash: ln.tip.Hash, Floor: g.ceiling.Next()}
 		}
@@ -497,12 +526,14 @@ func (l *Log) publish(g *group) {
 		lanes[idx] = ln
 	}
 	l.lanes = lanes
-	for id, idx := range g.byID {
-		l.byID[id] = idx
-		if id == l.w.id {
-			l.self, l.hasSelf = idx, true
-		}
+	for id, added := range g.byID {
+		all := l.byID[id]
+		l.byID[id] = append(all[:len(all):len(all)], added...)
 	}
+	if g.reborn != "" {
+		l.reason = g.reborn
+	}
+	l.self = Origin{ID: l.w.id, Key: l.key, Incarnation: l.w.birth.Incarnation, Self: true}
 	l.infos = g.infos
 	l.aside = g.held
 	l.w.arrival = g.arrival
