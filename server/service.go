@@ -241,7 +241,5 @@ func (s *Service) labeler() logstream.Labeler {
 	}
 }
 
-func (s *Service) now() time.Time { return time.UnixMilli(s.d.Wall()).UTC() }
-
 // timeText is how times leave: RFC 3339, UTC, milliseconds.
 func timeText(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }

@@ -90,6 +90,8 @@ func ListenSocket(runDir string, s *Service) (*SocketServer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: listen on socket: %w", err)
 	}
+	// Closing must not unlink the path: a next owner may listen there by then.
+	ln.(*net.UnixListener).SetUnlinkOnClose(false)
 	pointer := filepath.Join(runDir, socketPointer)
 	err = os.Chmod(path, 0o600) // listening obeys the umask
 	if err == nil {
@@ -136,18 +138,18 @@ var shuttingDown = fail(CodeUnreachable, "", "call again: the next call starts i
 // Path is where the socket is.
 func (u *SocketServer) Path() string { return u.path }
 
-// Close ends long polls at once, lets other running calls finish for a short
-// grace, waits, and removes the socket. It is idempotent.
+// Close removes the socket, ends long polls at once, lets other running calls
+// finish for a short grace, and waits. It is idempotent.
 func (u *SocketServer) Close() error {
 	u.once.Do(func() {
+		os.Remove(u.path)
+		os.Remove(u.pointer)
 		u.end(shuttingDown)
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
 		if u.srv.Shutdown(ctx) != nil {
 			u.srv.Close()
 		}
-		os.Remove(u.path)
-		os.Remove(u.pointer)
 	})
 	<-u.done
 	return nil
