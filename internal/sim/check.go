@@ -81,6 +81,9 @@ func (w *World) converged() error {
 		}
 	}
 	for _, n := range w.nodes {
+		if held := n.log.Held(); held > 0 {
+			return fmt.Errorf("replica %d holds %d entries back", n.id, held)
+		}
 		for _, p := range w.nodes {
 			if p != n && !n.knowsAll(p) {
 				return fmt.Errorf("replica %d does not know that %d holds everything", n.id, p.id)
@@ -94,7 +97,7 @@ func (w *World) converged() error {
 	for task, v := range verdicts {
 		for c, acks := range v.Losers {
 			if acks == 0 {
-				return fmt.Errorf("task %s: the loss of %s is not settled", task, c.Stamp())
+				return fmt.Errorf("task %s: the loss of %s is not settled", task, c)
 			}
 		}
 	}
@@ -145,7 +148,7 @@ func (w *World) finalChecks() error {
 		if err != nil {
 			return err
 		}
-		if !maps.EqualFunc(verdicts, theirs, func(a, b Verdict) bool { return a.Winner == b.Winner && maps.Equal(a.Losers, b.Losers) }) {
+		if !maps.EqualFunc(verdicts, theirs, func(a, b Verdict) bool { return a.State == b.State && maps.Equal(a.Losers, b.Losers) }) {
 			return fmt.Errorf("K1: replica %d sees %v, replica 0 %v", n.id, theirs, verdicts)
 		}
 		if st := n.core.Status(n.now()); len(st.Forks) > 0 || st.Paused {
@@ -157,7 +160,7 @@ func (w *World) finalChecks() error {
 		for c, acks := range v.Losers {
 			w.res.Losers++
 			if acks != 1 {
-				return fmt.Errorf("K1: claim %s of task %s has %d superseded acks", c.Stamp(), task, acks)
+				return fmt.Errorf("K1: claim %s of task %s has %d superseded acks", c, task, acks)
 			}
 		}
 	}
@@ -169,8 +172,11 @@ func (w *World) checkAcked(n *Node) error {
 	return n.log.View(func(snap oplog.Snapshot) error {
 		for _, a := range w.acked {
 			arrival, err := snap.Arrival(a.Ref)
-			if err != nil || arrival == 0 {
-				return fmt.Errorf("L1: entry %s, acknowledged at replica %d, is not visible at %d: arrival %d, %w", a.Ref.Stamp(), a.node, n.id, arrival, err)
+			if err != nil {
+				return err
+			}
+			if arrival == 0 {
+				return fmt.Errorf("L1: entry %s, acknowledged at replica %d, is not visible at %d", a.Ref.Stamp(), a.node, n.id)
 			}
 		}
 		return nil

@@ -8,7 +8,7 @@
 // Run plays one seed; a Result says what happened and holds the hash. A
 // failing seed is replayed with the command that the test prints:
 //
-//	go test ./internal/sim -run 'TestSeed$' -seed N -trace
+//	go test ./internal/sim -run 'TestSeed$' -seed N -show
 //
 // What a run checks while faults go on: a peer is never said to hold what it
 // does not durably hold (L1), each origin is wanted from one peer at a time,

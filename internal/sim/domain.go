@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -12,14 +13,18 @@ import (
 )
 
 // Domain is what a mesh writes and folds. The network part of a simulation
-// does not care.
+// does not care. A nil op means that there is nothing to write just now.
 type Domain interface {
 	// Folds returns fresh projections and the gate for one log.
 	Folds() ([]oplog.Projection, oplog.Gate)
+	// Found is what the founder writes before anything else, for so many tasks.
+	Found(n *Node, tasks int) ([]oplog.Op, error)
 	// Note is the i-th plain entry, written at n.
-	Note(n *Node, i int) oplog.Op
+	Note(n *Node, i int) (*oplog.Op, error)
 	// Claim is a claim of a task, refused locally if the task is taken.
-	Claim(n *Node, task int) oplog.Op
+	Claim(n *Node, task int) (*oplog.Op, error)
+	// Act does something else to a task: the dice say what.
+	Act(n *Node, task int, dice int) (*oplog.Op, error)
 	// React returns what n must append because of what its views hold, and the
 	// timestamp it needs floors above, or 0.
 	React(n *Node) ([]oplog.Op, hlc.Timestamp, error)
@@ -29,9 +34,9 @@ type Domain interface {
 
 // Verdict is what became of a task.
 type Verdict struct {
-	Winner oplog.Ref
+	State string // who holds it, or how it was closed
 	// Losers are the claims that lost, with how many superseded acks there are.
-	Losers map[oplog.Ref]int
+	Losers map[string]int
 }
 
 // Label is the replica's label.
@@ -40,24 +45,49 @@ func (n *Node) Label() string { return n.label }
 // Log is the replica's log.
 func (n *Node) Log() *oplog.Log { return n.log }
 
-// found writes the genesis of the mesh and the admissions at replica 0.
+// found writes the genesis of the mesh, the admissions and what the domain
+// begins with at replica 0, and each replica's label. A replica that joins has
+// its admitter's log up to the admission; with every fourth seed it has not,
+// and what it writes is held until it has.
 func (w *World) found() error {
 	first := w.nodes[0]
 	self := first.log.Self()
 	w.mesh = replica.MeshOf(self.ID)
-	genesis, err := msgpack.Marshal([]any{w.mesh[:], first.label, self.Key[:], self.Incarnation[:]})
-	if err != nil {
+	if err := first.write(replica.KindGenesis, w.mesh[:], first.label, self.Key[:], self.Incarnation[:]); err != nil {
 		return err
 	}
-	first.append(oplog.Op{Kind: replica.KindGenesis, Version: 1, OpID: "genesis", Body: genesis})
 	for _, n := range w.nodes[1:] {
-		body, err := msgpack.Marshal([]any{n.key[:], n.label})
-		if err != nil {
+		if err := first.write(replica.KindAdmit, n.key[:], n.label); err != nil {
 			return err
 		}
-		first.append(oplog.Op{Kind: replica.KindAdmit, Version: 1, OpID: "admit:" + n.label, Body: body})
 	}
-	return nil
+	for _, n := range w.nodes[1:] {
+		if w.cfg.Seed%4 != 3 {
+			admission, err := first.log.ReadRange(self.ID, 0, 1<<20)
+			if err != nil {
+				return err
+			}
+			if _, err := n.log.Ingest(context.Background(), admission); err != nil {
+				return err
+			}
+		}
+		id := n.log.Self()
+		if err := n.write(replica.KindLabel, n.label, id.Key[:], id.Incarnation[:]); err != nil {
+			return err
+		}
+	}
+	ops, err := w.cfg.Domain.Found(first, w.cfg.Tasks)
+	for _, op := range ops {
+		first.append(op)
+	}
+	return err
+}
+
+// write appends an entry of membership.
+func (n *Node) write(kind string, fields ...any) error {
+	body, err := msgpack.Marshal(fields)
+	n.append(oplog.Op{Kind: kind, Version: 1, Body: body})
+	return err
 }
 
 // Kinds of the small domain.
@@ -72,8 +102,8 @@ const (
 // without the rules of the real domains.
 type small struct{}
 
-// NewDomain returns the small domain.
-func NewDomain() Domain { return small{} }
+// Small returns the small domain.
+func Small() Domain { return small{} }
 
 // Folds implements Domain: membership is projection 0, as in a replica.
 func (small) Folds() ([]oplog.Projection, oplog.Gate) {
@@ -115,22 +145,28 @@ func taskName(task int) []byte { return fmt.Appendf(nil, "task%02d", task) }
 
 func (n *Node) author() string { return n.label + ":agent:sim" }
 
+// Found implements Domain.
+func (small) Found(*Node, int) ([]oplog.Op, error) { return nil, nil }
+
+// Act implements Domain: there is nothing else to do to a task.
+func (small) Act(*Node, int, int) (*oplog.Op, error) { return nil, nil }
+
 // Note implements Domain.
-func (small) Note(n *Node, i int) oplog.Op {
-	return oplog.Op{Kind: kindNote, Author: n.author(), Version: 1, Body: fmt.Appendf(nil, "note %d", i)}
+func (small) Note(n *Node, i int) (*oplog.Op, error) {
+	return &oplog.Op{Kind: kindNote, Author: n.author(), Version: 1, Body: fmt.Appendf(nil, "note %d", i)}, nil
 }
 
 var errTaken = errors.New("the task is taken")
 
 // Claim implements Domain.
-func (small) Claim(n *Node, task int) oplog.Op {
+func (small) Claim(n *Node, task int) (*oplog.Op, error) {
 	name := taskName(task)
-	return oplog.Op{Kind: kindClaim, Author: n.author(), Version: 1, Body: name,
+	return &oplog.Op{Kind: kindClaim, Author: n.author(), Version: 1, Body: name,
 		Guard: func(views oplog.Views, _ hlc.Timestamp) error {
 			return views.View("sim").Scan(append([]byte{'c'}, name...), nil, false, func(_, _ []byte) (bool, error) {
 				return false, errTaken
 			})
-		}}
+		}}, nil
 }
 
 // scanClaims calls fn with the claims of each task in C2 order.
@@ -204,7 +240,7 @@ func (n *Node) settled(snap oplog.Snapshot, t hlc.Timestamp) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if len(members) < len(n.w.nodes)-1 { // the founder is a member by the genesis
+	if len(members) < len(n.w.nodes) {
 		return false, nil
 	}
 	floors := map[oplog.DeviceKey]hlc.Timestamp{}
@@ -229,13 +265,13 @@ func (small) Verdicts(n *Node) (map[string]Verdict, error) {
 	err := n.log.View(func(snap oplog.Snapshot) error {
 		r := snap.View("sim")
 		return scanClaims(r, func(task string, claims []oplog.Ref) error {
-			v := Verdict{Winner: claims[0], Losers: map[oplog.Ref]int{}}
+			v := Verdict{State: claims[0].Stamp().String(), Losers: map[string]int{}}
 			for _, c := range claims[1:] {
 				acks, err := countAcks(r, c)
 				if err != nil {
 					return err
 				}
-				v.Losers[c] = acks
+				v.Losers[c.Stamp().String()] = acks
 			}
 			all[task] = v
 			return nil

@@ -1,6 +1,10 @@
 package sim
 
-import "time"
+import (
+	"time"
+
+	"tallystick/oplog"
+)
 
 // scheduleFaults draws partitions, broken connections and crashes for as long
 // as the faulty time lasts.
@@ -62,14 +66,25 @@ func (w *World) scheduleWrites() {
 	for i := range w.cfg.Appends {
 		w.q.after(w.between(0, w.cfg.Faulty), func() {
 			n := w.nodes[w.rng.IntN(len(w.nodes))]
-			task, claim := w.rng.IntN(w.cfg.Tasks), w.chance(0.35)
+			task, what, dice := w.rng.IntN(w.cfg.Tasks), w.rng.IntN(100), w.rng.IntN(1000)
 			if n.core == nil {
 				return
 			}
-			if claim {
-				n.append(w.cfg.Domain.Claim(n, task))
-			} else {
-				n.append(w.cfg.Domain.Note(n, i))
+			var op *oplog.Op
+			var err error
+			switch {
+			case what < 45:
+				op, err = w.cfg.Domain.Claim(n, task)
+			case what < 60:
+				op, err = w.cfg.Domain.Act(n, task, dice)
+			default:
+				op, err = w.cfg.Domain.Note(n, i)
+			}
+			switch {
+			case err != nil:
+				w.log("nothing written at %d: %v", n.id, err)
+			case op != nil:
+				n.append(*op)
 			}
 		})
 	}

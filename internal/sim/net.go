@@ -149,6 +149,10 @@ func (w *World) transmit(n *Node, e replica.Envelope) {
 			if w.faults && w.chance(0.02) {
 				delay += w.between(0, 3*time.Second)
 			}
+			if w.rate > 0 {
+				// A slow stream: each frame takes its time behind the one before.
+				to.last = max(to.last, w.q.now) + time.Duration(len(frame))*time.Second/time.Duration(w.rate)
+			}
 			to.last = max(to.last, w.q.now+delay)
 			w.q.at(to.last, func() { w.deliver(c, to, frame) })
 		}

@@ -31,6 +31,10 @@ type Node struct {
 	dials  map[int]bool
 	asked  hlc.Timestamp
 	reacts bool
+
+	// Faults of a scenario.
+	corrupt func(r *oplog.Range)       // what the log gave, before it is sent
+	refuse  func(r *oplog.Range) error // why the log takes nothing in, or nil
 }
 
 func (w *World) addNode(i int) error {
@@ -108,6 +112,7 @@ func (n *Node) run(out replica.Output) {
 	for _, e := range out.Reads {
 		n.later(n.w.between(0, 3*time.Millisecond), func() {
 			r, err := n.log.ReadRange(e.Origin, e.After, e.MaxBytes)
+			n.damage(&r)
 			n.w.log("read %d %s after %d: %d", n.id, e.Origin.String()[:6], e.After, r.Count)
 			n.later(n.w.between(0, 2*time.Millisecond), func() { n.run(n.core.RangeRead(n.now(), e, r, err)) })
 		})
@@ -116,7 +121,7 @@ func (n *Node) run(out replica.Output) {
 		// One at a time and in order, with a commit's worth of delay.
 		n.ingest = max(n.ingest, n.w.q.now) + n.w.between(time.Millisecond, 8*time.Millisecond)
 		n.later(n.ingest-n.w.q.now, func() {
-			res, err := n.log.Ingest(ctx, e.Range)
+			res, err := n.takeIn(ctx, e.Range)
 			n.w.log("ingest %d %s %d+%d: tip %d added %d err %v", n.id, e.Range.Origin.String()[:6], e.Range.First, e.Range.Count, res.Tip.Seq, res.Added, err)
 			n.later(n.w.between(0, 2*time.Millisecond), func() {
 				n.run(n.core.Ingested(n.now(), e, res, err))
@@ -149,13 +154,39 @@ func (n *Node) run(out replica.Output) {
 	n.armTick()
 }
 
+// damage flips a bit of a range now and then, as bad memory would: TLS and
+// the frame's checksum are too late for that, the chain is not (L5).
+func (n *Node) damage(r *oplog.Range) {
+	if n.corrupt != nil {
+		n.corrupt(r)
+	}
+	if n.w.faults && r.Count > 0 && n.w.chance(0.01) {
+		r.Entries[n.w.rng.IntN(len(r.Entries))] ^= 1 << n.w.rng.IntN(8)
+	}
+}
+
+func (n *Node) takeIn(ctx context.Context, r oplog.Range) (oplog.IngestResult, error) {
+	if n.refuse != nil {
+		if err := n.refuse(&r); err != nil {
+			return oplog.IngestResult{}, err
+		}
+	}
+	if n.w.faults && n.w.chance(0.003) {
+		return oplog.IngestResult{}, oplog.ErrNoSpace
+	}
+	return n.log.Ingest(ctx, r)
+}
+
 func (n *Node) event(e replica.Event) {
 	switch e.Kind {
 	case replica.EventReady, replica.EventPeerError:
 	case replica.EventFork, replica.EventOwnAhead:
+		if n.w.forged {
+			n.w.log("event %d kind %d: %s", n.id, e.Kind, e.Origin)
+			return
+		}
 		n.w.fail("replica %d sees a fork or a longer own log where there is none: %+v", n.id, e)
 	default:
-		// Faults of the network never reach the log: TLS sees to that.
 		n.w.log("event %d kind %d: %v", n.id, e.Kind, e.Err)
 	}
 }
@@ -202,6 +233,10 @@ func (n *Node) changed() {
 
 func (n *Node) slowTick(life int) {
 	n.later(n.w.between(4*time.Second, 6*time.Second), func() {
+		// Held entries whose time has come are let in (C3).
+		if err := n.log.ReleaseHeld(context.Background()); err != nil {
+			n.w.fail("release %d: %v", n.id, err)
+		}
 		n.react()
 		n.slowTick(life)
 	})

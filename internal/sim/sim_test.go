@@ -14,18 +14,18 @@ import (
 var (
 	seedFlag  = flag.Uint64("seed", 0, "the seed TestSeed plays; 0 plays one of its own")
 	seedsFlag = flag.Int("seeds", 500, "how many seeds TestSeeds plays")
-	traceFlag = flag.Bool("trace", false, "TestSeed prints a line for every event")
+	showFlag  = flag.Bool("show", false, "TestSeed prints a line for every event")
 )
 
 // replay is the command that plays a seed again.
 func replay(seed uint64) string {
-	return fmt.Sprintf("go test ./internal/sim -run 'TestSeed$' -seed %d -trace", seed)
+	return fmt.Sprintf("go test ./internal/sim -run 'TestSeed$' -seed %d -show", seed)
 }
 
 // TestSeed plays one seed, twice: the trace must be the same.
 func TestSeed(t *testing.T) {
 	cfg := Config{Seed: *seedFlag}
-	if *traceFlag {
+	if *showFlag {
 		cfg.Trace = os.Stdout
 	}
 	first, err := Run(context.Background(), cfg)

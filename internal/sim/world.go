@@ -23,7 +23,7 @@ type Config struct {
 	Tasks    int           // tasks to race for; 8
 	Appends  int           // appends, claims included; 120
 	Skew     time.Duration // clocks are off by at most this; 90s
-	Domain   Domain        // what is written and folded; NewDomain()
+	Domain   Domain        // what is written and folded; Real()
 
 	// Quiet switches random faults and writes off: a scenario scripts them.
 	Quiet bool
@@ -51,7 +51,7 @@ func (c Config) withDefaults() Config {
 		c.Skew = 90 * time.Second
 	}
 	if c.Domain == nil {
-		c.Domain = NewDomain()
+		c.Domain = Real()
 	}
 	return c
 }
@@ -85,6 +85,8 @@ type World struct {
 	sessions uint64
 	acked    []acked
 	faults   bool // random faults are on
+	forged   bool // a scenario made a fork
+	rate     int  // bytes a second of every stream; 0 is no limit
 
 	trace hash.Hash
 	res   Result
@@ -244,6 +246,9 @@ func (w *World) Partition(silent bool, side ...int) {
 		}
 	}
 }
+
+// Node is a replica of the world.
+func (w *World) Node(i int) *Node { return w.nodes[i] }
 
 func pair(a, b int) [2]int { return [2]int{min(a, b), max(a, b)} }
 
