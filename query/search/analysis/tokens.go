@@ -35,11 +35,46 @@ type Token struct {
 	Whole bool
 }
 
-// Tokens cuts text into terms, in order. Stop words are left out.
+// Tokens cuts text into terms, in order. Stop words are left out. Who cuts
+// many texts uses an Analyser, which remembers stems.
 func Tokens(text string) []Token {
-	a := analyser{out: make([]Token, 0, len(text)/8+4)}
+	var a Analyser
+	return a.Tokens(text)
+}
+
+// maxStems bounds what an Analyser remembers.
+const maxStems = 1 << 16
+
+// Analyser cuts texts into terms and remembers the stems of words it met. The
+// zero value is ready. It is for one goroutine.
+type Analyser struct {
+	out   []Token
+	buf   []part
+	stems map[string]string
+}
+
+// Tokens is as the function; the slice is good until the next call.
+func (a *Analyser) Tokens(text string) []Token {
+	if a.out == nil {
+		a.out = make([]Token, 0, len(text)/8+4)
+	}
+	a.out = a.out[:0]
 	a.run(text)
 	return a.out
+}
+
+func (a *Analyser) stem(word string) string {
+	if s, ok := a.stems[word]; ok {
+		return s
+	}
+	s := Stem(word)
+	if len(word) <= MaxTerm {
+		if a.stems == nil || len(a.stems) >= maxStems {
+			a.stems = make(map[string]string)
+		}
+		a.stems[strings.Clone(word)] = strings.Clone(s)
+	}
+	return s
 }
 
 // Stem gives the term of one lowered word.
@@ -55,12 +90,7 @@ func Stem(word string) string {
 	return env.Current()
 }
 
-type analyser struct {
-	out []Token
-	buf []part
-}
-
-func (a *analyser) run(text string) {
+func (a *Analyser) run(text string) {
 	text = Fold(text)
 	for i := 0; i < len(text); {
 		r, n := utf8.DecodeRuneInString(text[i:])
@@ -129,7 +159,7 @@ func inChunk(r rune) bool {
 const joiners = "_-./:@#+'\\=~&"
 
 // chunk takes a run of word characters and joiners.
-func (a *analyser) chunk(c string) {
+func (a *Analyser) chunk(c string) {
 	if special := symbolic(c); special != "" {
 		a.add(special, false)
 		return
@@ -172,7 +202,7 @@ var levels = [...]string{"=&", "/\\:@#~", ".", "-_+'"}
 
 // level cuts c at the joiners of one level and adds what has several parts
 // whole as well.
-func (a *analyser) level(c string, at int) {
+func (a *Analyser) level(c string, at int) {
 	if at == 2 && version(c) || at >= 2 && hexID(c) {
 		a.add(strings.TrimPrefix(strings.ToLower(c), "v"), false)
 		return
@@ -240,7 +270,7 @@ type part struct{ from, to int }
 
 // camel cuts at changes of case and before a trailing number, and adds what
 // was cut whole.
-func (a *analyser) camel(c string) {
+func (a *Analyser) camel(c string) {
 	parts := a.cut(c)
 	if len(parts) < 2 {
 		a.word(c)
@@ -252,7 +282,7 @@ func (a *analyser) camel(c string) {
 	a.whole(c)
 }
 
-func (a *analyser) cut(c string) []part {
+func (a *Analyser) cut(c string) []part {
 	const (
 		other = iota
 		lower
@@ -304,7 +334,7 @@ func allDigits(s string) bool {
 }
 
 // word adds one word, or pairs of a script without spaces.
-func (a *analyser) word(w string) {
+func (a *Analyser) word(w string) {
 	w = strings.ToLower(w)
 	if w == "" {
 		return
@@ -324,14 +354,14 @@ func (a *analyser) word(w string) {
 			return
 		}
 	}
-	a.push(Token{Term: Stem(w), Surface: w})
+	a.push(Token{Term: a.stem(w), Surface: w})
 }
 
-func (a *analyser) add(w string, whole bool) { a.push(Token{Term: w, Surface: w, Whole: whole}) }
+func (a *Analyser) add(w string, whole bool) { a.push(Token{Term: w, Surface: w, Whole: whole}) }
 
 // whole adds an identifier stripped of its joiners; between two digits the
 // joiner stays, as a dot.
-func (a *analyser) whole(c string) {
+func (a *Analyser) whole(c string) {
 	var b strings.Builder
 	joined, last := false, rune(0)
 	for _, r := range strings.ToLower(c) {
@@ -350,7 +380,7 @@ func (a *analyser) whole(c string) {
 
 func isDigit(r rune) bool { return r >= '0' && r <= '9' }
 
-func (a *analyser) push(t Token) {
+func (a *Analyser) push(t Token) {
 	if len(t.Term) > MaxTerm {
 		sum := sha256.Sum256([]byte(t.Term))
 		cut := MaxTerm - 16
@@ -369,7 +399,7 @@ func unspaced(r rune) bool {
 
 // pairs adds overlapping pairs of a run without spaces, and the words between
 // such runs.
-func (a *analyser) pairs(w string) {
+func (a *Analyser) pairs(w string) {
 	rs := []rune(w)
 	for i := 0; i < len(rs); {
 		j := i

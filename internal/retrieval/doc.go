@@ -1,0 +1,14 @@
+// Package retrieval measures search: questions with the records that answer
+// them, recall at 5 and 10, mean reciprocal rank, and naive ways of searching
+// beside ours.
+//
+// Two corpora are known. Fixture is a small one of our own that always runs.
+// LoadBeads reads an issue tracker's JSONL where it lies; its questions are
+// phrased by us or made by a rule from the file while it is read, and name the
+// records they expect by id. No text of that file is in this repository.
+//
+// Weights were chosen on the half of the questions that Tuned reports and are
+// judged by the other half. Run it with
+//
+//	go run ./internal/retrieval/cmd/retrieval -data ../shared/data/agent-work.beads.jsonl
+package retrieval

@@ -1,0 +1,4 @@
+package retrieval
+
+// Fixture is filled below.
+func Fixture() *Corpus { return &Corpus{Name: "fixture", Record: map[string]string{}} }

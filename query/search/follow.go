@@ -1,0 +1,183 @@
+package search
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"tallystick/oplog"
+)
+
+// follow keeps the index close to the log until ctx ends.
+func (x *Index) follow(ctx context.Context) {
+	const least, most = 100 * time.Millisecond, time.Minute
+	wait := least
+	for ctx.Err() == nil {
+		changed := x.cfg.Log.Changed()
+		err := x.CatchUp(ctx)
+		switch {
+		case ctx.Err() != nil || errors.Is(err, oplog.ErrClosed):
+			return
+		case err != nil:
+			x.log.Warn("search index cannot follow", "error", err)
+			changed = nil
+		default:
+			wait = least
+		}
+		timer := time.NewTimer(idleKeep)
+		if err != nil {
+			timer.Reset(wait)
+			wait = min(2*wait, most)
+		}
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-timer.C:
+			x.stepping.Lock()
+			if err := x.tidy(true); err != nil {
+				x.log.Warn("search index cannot be kept", "error", err)
+			}
+			x.stepping.Unlock()
+		}
+		timer.Stop()
+	}
+}
+
+// CatchUp folds until nothing newer is in the log.
+func (x *Index) CatchUp(ctx context.Context) error {
+	for {
+		more, err := x.step(ctx)
+		if err != nil || !more {
+			return err
+		}
+	}
+}
+
+// freshen lets a search see what was acknowledged before it, when that takes
+// no more than a moment, and gives the log's newest arrival number.
+func (x *Index) freshen(ctx context.Context) (last uint64, err error) {
+	if x.cfg.Log == nil {
+		return 0, nil
+	}
+	err = x.cfg.Log.View(func(s oplog.Snapshot) error {
+		last = s.LastArrival()
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	for {
+		x.mu.RLock()
+		pos := x.pos.arrival
+		x.mu.RUnlock()
+		if pos >= last || last-pos > inline {
+			return last, nil
+		}
+		more, err := x.step(ctx)
+		if err != nil {
+			if ctx.Err() != nil || errors.Is(err, oplog.ErrClosed) {
+				return 0, err
+			}
+			return last, nil // Behind and the fault tell it
+		}
+		if !more {
+			return last, nil
+		}
+	}
+}
+
+// step folds the next entries and reports whether there are more.
+func (x *Index) step(ctx context.Context) (more bool, err error) {
+	x.stepping.Lock()
+	defer x.stepping.Unlock()
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
+	docs, next, last, err := x.read(ctx)
+	var again *refoldError
+	if errors.As(err, &again) {
+		return true, x.refold(again.reason)
+	}
+	if err != nil {
+		if ctx.Err() == nil && !errors.Is(err, oplog.ErrClosed) {
+			x.mu.Lock()
+			x.fault = err.Error()
+			x.mu.Unlock()
+		}
+		return false, err
+	}
+	if next.arrival == x.pos.arrival {
+		return false, nil
+	}
+	x.apply(docs, &next)
+	if err := x.tidy(false); err != nil {
+		// What is not kept is folded again at the next start.
+		x.log.Warn("search index cannot be kept", "error", err)
+	}
+	return next.arrival < last, nil
+}
+
+// refoldError says why everything must be folded anew.
+type refoldError struct{ reason string }
+
+func (e *refoldError) Error() string { return "search: " + e.reason }
+
+// read collects the documents of the next entries. The caller holds stepping.
+func (x *Index) read(ctx context.Context) (docs []Document, next mark, last uint64, err error) {
+	return readFrom(ctx, x.cfg.Log, x.cfg.Sources, x.pos, &x.covered)
+}
+
+// readFrom gives the documents of some entries after a mark. Covered is the
+// arrival number up to which a wish to fold anew is granted already: the
+// newest of the snapshot from which a fold began.
+func readFrom(ctx context.Context, log Log, sources []Source, from mark, covered *uint64) (docs []Document, next mark, last uint64, err error) {
+	next = from
+	err = log.View(func(s oplog.Snapshot) error {
+		last = s.LastArrival()
+		if last < from.arrival {
+			return &refoldError{fmt.Sprintf("the log ends at arrival %d, the index at %d", last, from.arrival)}
+		}
+		if from.arrival == 0 {
+			*covered = last
+		} else if last == from.arrival {
+			return nil
+		}
+		entries, bytes, known := 0, 0, from.arrival == 0
+		// The entry of the mark is seen again, to know the log by.
+		return s.Arrived(max(from.arrival, 1)-1, false, func(arrival uint64, e *oplog.Entry) (bool, error) {
+			if !known {
+				if arrival != from.arrival || e.Hash != from.hash {
+					return false, &refoldError{fmt.Sprintf("arrival %d is another entry than the one that was indexed", from.arrival)}
+				}
+				known = true
+				return true, nil
+			}
+			for _, src := range sources {
+				if !wants(src, e.Kind) {
+					continue
+				}
+				found, err := src.Documents(s, e)
+				switch {
+				case errors.Is(err, ErrRefold) && arrival <= *covered:
+				case errors.Is(err, ErrRefold):
+					return false, &refoldError{fmt.Sprintf("%s asked for it at arrival %d", src.Name(), arrival)}
+				case err != nil:
+					return false, fmt.Errorf("search: %s at arrival %d: %w", src.Name(), arrival, err)
+				}
+				docs = append(docs, found...)
+			}
+			next = mark{arrival, e.Hash}
+			entries++
+			bytes += e.Size()
+			return entries < stepEntries && bytes < stepBytes, ctx.Err()
+		})
+	})
+	return docs, next, last, err
+}
+
+func wants(s Source, kind string) bool {
+	kinds := s.Kinds()
+	return slices.Contains(kinds, kind) || slices.Contains(kinds, "*")
+}

@@ -1,0 +1,32 @@
+package search
+
+// Ranking holds the weights of a search. The defaults were chosen on one half
+// of the questions of internal/retrieval and checked on the other.
+type Ranking struct {
+	K1, B float64 // BM25: saturation of repeats, weight of length
+	// Whole is the weight of an identifier kept whole, beside its parts.
+	Whole float64
+	// Phrase is the weight of two words of the question that stand side by
+	// side, Quoted of those inside quotation marks.
+	Phrase, Quoted float64
+	// Session is what a document gains from the best matches of its session,
+	// Neighbour from the documents right before and after it.
+	Session, Neighbour float64
+	// Feedback is the weight of terms taken from the FeedbackDocs best
+	// documents, FeedbackTerms of them. Zero leaves them out.
+	Feedback      float64
+	FeedbackDocs  int
+	FeedbackTerms int
+	// Family is the weight of terms that begin like one of the question's.
+	Family float64
+	// AnyOrder counts two words that stand side by side in the other order.
+	AnyOrder float64
+}
+
+// DefaultRanking is what a Query without a Ranking uses.
+func DefaultRanking() Ranking {
+	return Ranking{
+		K1: 1.2, B: 0.6, Whole: 1.5, Phrase: 0.3, Quoted: 2, AnyOrder: 0.5,
+		Session: 0.25, Neighbour: 0.15, Feedback: 0.2, FeedbackDocs: 6, FeedbackTerms: 12, Family: 0.25,
+	}
+}
