@@ -93,6 +93,22 @@ func (c coverage) remove(ref oplog.Ref) {
 	}
 }
 
+// includes reports whether everything in d is in c.
+func (c coverage) includes(d coverage) bool {
+	for k, v := range d {
+		have, ok := c[k]
+		if !ok || have.seq < v.seq || have.seq == v.seq && have.tag != v.tag {
+			return false
+		}
+		for _, seq := range have.except {
+			if _, excepted := slices.BinarySearch(v.except, seq); seq <= v.seq && !excepted {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 func (c coverage) clone() coverage {
 	if c == nil {
 		return nil

@@ -106,15 +106,23 @@ func (l *lister) local(c *cursor) bool {
 
 func foreignCursor() error {
 	return refusal.New(refusal.ForeignCursor, "cursor", "start again without it on this replica",
-		"the cursor comes from another replica and does not say what it covers")
+		"the cursor comes from another replica, and this one cannot tell what is left of its listing")
 }
 
 // ordered gives events in C2 order from the cursor's place; what was not
 // visible when the listing began is left to the tail that follows.
 func (l *lister) ordered(c cursor) error {
 	first := c.ref.IsZero()
-	if !first && c.cover == nil && !l.local(&c) {
-		return foreignCursor()
+	if !first && !l.local(&c) {
+		// The listing may go on here only if all it was to hold is here: what it
+		// has given is no prefix of anything, so a gap could not be told later.
+		here, err := positions(l.snap)
+		if err != nil {
+			return err
+		}
+		if c.cover == nil || !here.includes(c.cover) {
+			return foreignCursor()
+		}
 	}
 	reverse := c.mode == modeBack
 	var from []byte
