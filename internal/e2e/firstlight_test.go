@@ -331,7 +331,7 @@ func killDuringCatchUp(t *testing.T, a, b, c *host) {
 	t.Helper()
 	b.stop()
 	file := filepath.Join(t.TempDir(), "many.jsonl")
-	generate(t, file, 88_000)
+	generate(t, file, 95_500)
 	want := countFile(t, file)
 	entries := want.Requests + want.Acks + want.Replies + want.Summaries
 	t.Logf("catch-up of %d generated entries", entries)

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -28,7 +29,11 @@ type network interface {
 func newNetwork(t *testing.T, labels ...string) network {
 	t.Helper()
 	n := &namespaces{t: t, id: fmt.Sprintf("tl%d", os.Getpid()%100000)}
-	if err := n.make(labels); err != nil {
+	err := errors.New("TALLY_E2E_LOOPBACK is set")
+	if os.Getenv("TALLY_E2E_LOOPBACK") == "" {
+		err = n.make(labels)
+	}
+	if err != nil {
 		n.remove()
 		t.Logf("network: loopback addresses, for network namespaces cannot be made here: %v", err)
 		return &loopback{addr: map[string]string{}}
