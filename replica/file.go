@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+
+	"github.com/vmihailenco/msgpack/v5"
 )
 
 // Small files outside the store carry magic, version, length and checksum
@@ -124,6 +127,16 @@ func linkFresh(tmp, path string) error {
 		return fs.ErrExist
 	}
 	return os.Rename(tmp, path)
+}
+
+// marshalArrays encodes with msgpack, structs as arrays.
+func marshalArrays(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := msgpack.NewEncoder(&b)
+	enc.UseArrayEncodedStructs(true)
+	enc.UseCompactInts(true)
+	err := enc.Encode(v)
+	return b.Bytes(), err
 }
 
 func syncDir(dir string) error {

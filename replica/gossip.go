@@ -2,6 +2,7 @@ package replica
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/tls"
 	"encoding/binary"
 	"encoding/hex"
@@ -9,6 +10,8 @@ import (
 	"fmt"
 	stdlog "log"
 	"log/slog"
+	"maps"
+	"math"
 	"net"
 	"net/netip"
 	"slices"
@@ -27,7 +30,8 @@ import (
 
 const (
 	gossipPacket = 1200 // bytes; tailnets have an MTU of 1280
-	hintQueue    = 256  // hints received and not looked at; more are dropped
+	hintsWaiting = 256  // hints received and not looked at; more are dropped
+	hintRepeat   = 4    // a hint goes out so many times the digits of the mesh's size
 	packetQueue  = 256
 	streamQueue  = 16
 	rejoinEvery  = 30 * time.Second
@@ -47,15 +51,48 @@ func encodeHint(h oplog.Head) []byte {
 	return append(b, h.Hash[:4]...)
 }
 
-// hintBroadcast is replaced in the queue by a newer hint of its origin.
-type hintBroadcast struct{ msg []byte }
+// hintQueue holds the newest hint of each origin until it has gone out often
+// enough. Memberlist's own queue loses one of two messages of equal length when
+// the other was queued as it ran empty (v0.7.0).
+type hintQueue struct {
+	mu    sync.Mutex
+	hints map[oplog.OriginID]*sentHint
+}
 
-func (b hintBroadcast) Name() string    { return string(b.msg[1:9]) }
-func (b hintBroadcast) Message() []byte { return b.msg }
-func (b hintBroadcast) Finished()       {}
-func (b hintBroadcast) Invalidates(o memberlist.Broadcast) bool {
-	h, ok := o.(hintBroadcast)
-	return ok && h.Name() == b.Name()
+type sentHint struct {
+	msg  []byte
+	left int // transmissions
+}
+
+// put queues a hint in place of an older one of its origin.
+func (q *hintQueue) put(h oplog.Head, members int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.hints == nil {
+		q.hints = map[oplog.OriginID]*sentHint{}
+	}
+	times := hintRepeat * int(math.Ceil(math.Log10(float64(members+1))))
+	q.hints[h.Origin] = &sentHint{encodeHint(h), times}
+}
+
+// take gives the hints that fit a packet, those sent least often first.
+func (q *hintQueue) take(overhead, limit int) (msgs [][]byte) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	ids := slices.SortedFunc(maps.Keys(q.hints), func(a, b oplog.OriginID) int {
+		return cmp.Or(cmp.Compare(q.hints[b].left, q.hints[a].left), a.Compare(b))
+	})
+	for _, id := range ids {
+		h := q.hints[id]
+		if limit -= overhead + len(h.msg); limit < 0 {
+			break
+		}
+		msgs = append(msgs, h.msg)
+		if h.left--; h.left <= 0 {
+			delete(q.hints, id)
+		}
+	}
+	return msgs
 }
 
 // gossip runs memberlist over the transport's listener and a UDP socket on
@@ -65,7 +102,7 @@ type gossip struct {
 	udp   *net.UDPConn // nil when the port is taken or UDP is not to be had
 	list  atomic.Pointer[memberlist.Memberlist]
 	keys  *memberlist.Keyring
-	queue memberlist.TransmitLimitedQueue
+	queue hintQueue
 
 	packets chan *memberlist.Packet
 	streams chan net.Conn
@@ -84,7 +121,7 @@ type meeting struct {
 // newGossip starts memberlist, or logs why it cannot run and returns nil.
 func newGossip(r *Replica) *gossip {
 	g := &gossip{r: r, packets: make(chan *memberlist.Packet, packetQueue), streams: make(chan net.Conn, streamQueue),
-		hints: make(chan []byte, hintQueue), found: make(chan meeting, 64), stop: make(chan struct{})}
+		hints: make(chan []byte, hintsWaiting), found: make(chan meeting, 64), stop: make(chan struct{})}
 	if err := g.start(); err != nil {
 		r.logger.Warn("no gossip, the sync streams do without", slog.Any("error", err))
 		g.shutdown()
@@ -116,13 +153,6 @@ func (g *gossip) start() error {
 	conf.Events = g
 	conf.DeadNodeReclaimTime = 10 * time.Second // a device that comes back with another address is itself
 	conf.Logger = stdlog.New(logWriter{r.logger}, "", 0)
-	g.queue.NumNodes = func() int {
-		if list := g.list.Load(); list != nil {
-			return list.NumMembers()
-		}
-		return 1
-	}
-	g.queue.RetransmitMult = conf.RetransmitMult
 	list, err := memberlist.Create(conf)
 	if err != nil {
 		return err
@@ -180,7 +210,7 @@ func (g *gossip) join(key oplog.DeviceKey, addrs []string) {
 }
 
 // hint spreads the news of a head. A newer one of the origin replaces it.
-func (g *gossip) hint(h oplog.Head) { g.queue.QueueBroadcast(hintBroadcast{encodeHint(h)}) }
+func (g *gossip) hint(h oplog.Head) { g.queue.put(h, g.list.Load().NumMembers()) }
 
 // act uses a hint: whoever has news and no connection is worth a dial now.
 func (g *gossip) act(b []byte) {
@@ -252,7 +282,7 @@ func (g *gossip) NotifyMsg(b []byte) {
 
 // GetBroadcasts gives the waiting hints.
 func (g *gossip) GetBroadcasts(overhead, limit int) [][]byte {
-	return g.queue.GetBroadcasts(overhead, limit)
+	return g.queue.take(overhead, limit)
 }
 
 // LocalState is empty: the streams compare frontiers.

@@ -52,17 +52,16 @@ const (
 
 // inviteToken is what a token holds.
 type inviteToken struct {
-	_msgpack struct{} `msgpack:",as_array"`
-	Version  uint8
-	Mesh     []byte
-	Key      []byte // of the inviter
-	Addrs    []string
-	Secret   []byte
-	Expires  int64 // unix ms
+	Version uint8
+	Mesh    []byte
+	Key     []byte // of the inviter
+	Addrs   []string
+	Secret  []byte
+	Expires int64 // unix ms
 }
 
 func (t *inviteToken) encode() (string, error) {
-	b, err := msgpack.Marshal(t)
+	b, err := marshalArrays(t)
 	return tokenPrefix + base64.RawURLEncoding.EncodeToString(b), err
 }
 
@@ -234,27 +233,25 @@ func (r *Replica) Invite(ctx context.Context, opt InviteOptions) (Invite, error)
 }
 
 type joinRequest struct {
-	_msgpack struct{} `msgpack:",as_array"`
-	Version  uint8
-	Invite   []byte // inviteID of the secret
-	Label    string
-	Wall     int64 // unix ms
-	Proof    []byte
+	Version uint8
+	Invite  []byte // inviteID of the secret
+	Label   string
+	Wall    int64 // unix ms
+	Proof   []byte
 }
 
 type joinAnswer struct {
-	_msgpack struct{} `msgpack:",as_array"`
-	Code     string   // "" when admitted
-	Message  string
-	Field    string
-	Hint     string
-	Mesh     []byte
-	Label    string // of the joiner
-	Inviter  string // label
-	Wall     int64
-	Proof    []byte // genesis and admissions up to the joiner's
-	Peers    []peerRecord
-	Gossip   []byte
+	Code    string // "" when admitted
+	Message string
+	Field   string
+	Hint    string
+	Mesh    []byte
+	Label   string // of the joiner
+	Inviter string // label
+	Wall    int64
+	Proof   []byte // genesis and admissions up to the joiner's
+	Peers   []peerRecord
+	Gossip  []byte
 }
 
 func joinProof(secret []byte, cs *tls.ConnectionState) ([]byte, error) {
@@ -268,7 +265,7 @@ func joinProof(secret []byte, cs *tls.ConnectionState) ([]byte, error) {
 }
 
 func writeJoin(w io.Writer, magic string, v any) error {
-	body, err := msgpack.Marshal(v)
+	body, err := marshalArrays(v)
 	if err == nil {
 		_, err = w.Write(encodeFile(magic, body))
 	}

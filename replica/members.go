@@ -56,7 +56,6 @@ func (m MeshID) IsZero() bool { return m == MeshID{} }
 // genesisBody founds a mesh. Key and Incarnation give the entry's origin,
 // which the fold checks.
 type genesisBody struct {
-	_msgpack    struct{} `msgpack:",as_array"`
 	Mesh        []byte
 	Label       string
 	Key         []byte
@@ -65,15 +64,13 @@ type genesisBody struct {
 
 // admitBody admits a device under a label.
 type admitBody struct {
-	_msgpack struct{} `msgpack:",as_array"`
-	Key      []byte
-	Label    string
+	Key   []byte
+	Label string
 }
 
 // labelBody says the label of the incarnation from this entry on. Key and
 // Incarnation give the entry's origin, as in a genesis.
 type labelBody struct {
-	_msgpack    struct{} `msgpack:",as_array"`
 	Label       string
 	Key         []byte
 	Incarnation []byte
@@ -141,18 +138,18 @@ func labelOf(e *oplog.Entry) (label string, key oplog.DeviceKey, err error) {
 }
 
 func labelOp(self oplog.Origin, label string) (oplog.Op, error) {
-	body, err := msgpack.Marshal(&labelBody{Label: label, Key: self.Key[:], Incarnation: self.Incarnation[:]})
+	body, err := marshalArrays(&labelBody{Label: label, Key: self.Key[:], Incarnation: self.Incarnation[:]})
 	return oplog.Op{Kind: KindLabel, Version: memberVersion, OpID: "label:" + self.ID.String(), Body: body}, err
 }
 
 func genesisOp(self oplog.Origin, label string) (oplog.Op, error) {
 	mesh := MeshOf(self.ID)
-	body, err := msgpack.Marshal(&genesisBody{Mesh: mesh[:], Label: label, Key: self.Key[:], Incarnation: self.Incarnation[:]})
+	body, err := marshalArrays(&genesisBody{Mesh: mesh[:], Label: label, Key: self.Key[:], Incarnation: self.Incarnation[:]})
 	return oplog.Op{Kind: KindGenesis, Version: memberVersion, OpID: "genesis", Body: body}, err
 }
 
 func admitOp(key oplog.DeviceKey, label string) (oplog.Op, error) {
-	body, err := msgpack.Marshal(&admitBody{Key: key[:], Label: label})
+	body, err := marshalArrays(&admitBody{Key: key[:], Label: label})
 	return oplog.Op{Kind: KindAdmit, Version: memberVersion, OpID: "admit:" + key.String(), Body: body}, err
 }
 

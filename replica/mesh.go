@@ -15,10 +15,9 @@ const meshMagic = "tallymsh"
 // belongs to, and the proof of the own admission. It lies beside the store
 // because it must be known before the store can be opened.
 type meshState struct {
-	_msgpack struct{} `msgpack:",as_array"`
-	Mesh     []byte
-	Label    string
-	Proof    []byte
+	Mesh  []byte
+	Label string
+	Proof []byte
 }
 
 func (s *meshState) id() (m MeshID) { copy(m[:], s.Mesh); return m }
@@ -46,7 +45,7 @@ func loadMesh(cfg *Config) (*meshState, error) {
 }
 
 func saveMesh(cfg *Config, s *meshState) error {
-	body, err := msgpack.Marshal(s)
+	body, err := marshalArrays(s)
 	if err != nil {
 		return err
 	}

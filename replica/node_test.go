@@ -336,7 +336,7 @@ func TestL1_NothingIsSentBeforeItIsWritten(t *testing.T) {
 	send(&MsgWant{Sub: 1, Origin: self})
 	send(&MsgCredit{Total: 4 << 20})
 
-	const appends = 12
+	const appends = 4
 	go func() {
 		for i := range appends {
 			body := []byte{0xa2, 'n', byte('a' + i)}

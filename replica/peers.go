@@ -20,11 +20,10 @@ const (
 
 // peerRecord is a line of the address book, which survives restarts.
 type peerRecord struct {
-	_msgpack struct{} `msgpack:",as_array"`
-	Key      []byte
-	Label    string
-	Addrs    []string
-	Seen     int64
+	Key   []byte
+	Label string
+	Addrs []string
+	Seen  int64
 }
 
 func (p *peerRecord) valid() bool {
@@ -77,7 +76,7 @@ func savePeers(cfg *Config, list []peerRecord) error {
 	if len(list) > maxPeers {
 		list = list[:maxPeers]
 	}
-	body, err := msgpack.Marshal(list)
+	body, err := marshalArrays(list)
 	if err != nil {
 		return err
 	}

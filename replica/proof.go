@@ -22,7 +22,6 @@ const (
 // payload kept only where it is the genesis or the admission meant, up to a
 // head the device signed (L4).
 type link struct {
-	_msgpack    struct{} `msgpack:",as_array"`
 	Key         []byte
 	Incarnation []byte
 	Entries     []byte
@@ -34,7 +33,7 @@ type link struct {
 // having heard of any of the devices in it.
 type proof []link
 
-func (p proof) encode() ([]byte, error) { return msgpack.Marshal([]link(p)) }
+func (p proof) encode() ([]byte, error) { return marshalArrays([]link(p)) }
 
 func decodeProof(b []byte) (proof, error) {
 	if len(b) > maxProofBytes {

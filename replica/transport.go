@@ -52,8 +52,6 @@ type transport struct {
 	wg     sync.WaitGroup
 }
 
-func (t *transport) port() int { return t.ln.Addr().(*net.TCPAddr).Port }
-
 var errSelf = errors.New("that is this replica itself")
 
 // verify is the check of both ends. want, when not zero, is the only key
