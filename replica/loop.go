@@ -195,6 +195,9 @@ func (r *Replica) watchLog() {
 	var last oplog.Head
 	for {
 		changed := r.log.Changed()
+		if err := r.settleLabel(r.ctx); err != nil && r.ctx.Err() == nil {
+			r.logger.Warn("label of the new incarnation not said", slog.Any("error", err))
+		}
 		if self := r.log.Self(); self.Head != last {
 			last = self.Head
 			if !r.post(func(now Now) Output { return r.core.LocalCommit(now, self.Head) }) {
@@ -219,6 +222,8 @@ func (r *Replica) watchLog() {
 func (r *Replica) react() {
 	tick := time.NewTicker(r.cfg.Timing.React)
 	defer tick.Stop()
+	turn := time.NewTicker(time.Hour)
+	defer turn.Stop()
 	for {
 		changed := r.log.Changed()
 		r.reactOnce()
@@ -232,6 +237,10 @@ func (r *Replica) react() {
 		case <-tick.C:
 			if err := r.log.ReleaseHeld(r.ctx); err != nil && r.ctx.Err() == nil {
 				r.logger.Warn("held entries not looked at", slog.Any("error", err))
+			}
+		case <-turn.C:
+			if err := r.log.TurnToken(r.ctx); err != nil && r.ctx.Err() == nil {
+				r.logger.Warn("continuity token not turned", slog.Any("error", err))
 			}
 		case <-r.log.Done():
 			return
@@ -251,7 +260,7 @@ func (r *Replica) reactOnce() {
 		})
 		for len(ops) > 0 && err == nil {
 			n := min(len(ops), oplog.MaxAppendOps)
-			_, err = r.log.Append(r.ctx, ops[:n]...)
+			_, err = r.Append(r.ctx, ops[:n]...)
 			ops = ops[n:]
 		}
 		if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, oplog.ErrClosed) {

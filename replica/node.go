@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"tallystick/hlc"
@@ -47,9 +48,12 @@ type Replica struct {
 	gossip  *gossip
 	invites invites
 
-	mu    sync.Mutex
-	state meshState
-	gkey  gossipKey
+	saidIn atomic.Pointer[oplog.OriginID] // the incarnation that has said its label
+
+	state meshState // not changed once the goroutines run
+
+	mu   sync.Mutex
+	gkey gossipKey
 }
 
 // Open starts the replica in cfg.Dir. On a fresh home it makes the device key
@@ -102,7 +106,7 @@ func (r *Replica) openStore(ctx context.Context) error {
 	r.members = NewMembership(r.state.id())
 	r.trustOwnProof()
 	r.log, err = oplog.Open(ctx, oplog.Config{
-		Dir: cfg.storeDir(), EncryptionKey: r.keys.store, Signer: r.keys.device,
+		Dir: cfg.storeDir(), StateDir: cfg.StateDir, EncryptionKey: r.keys.store, Signer: r.keys.device,
 		Wall: cfg.Wall, Rand: cfg.Rand, Bound: cfg.Bound, MinFree: cfg.MinFree, Logger: r.logger,
 		Projections: append([]oplog.Projection{r.members}, cfg.Projections...), Gate: r.members,
 	})
@@ -186,10 +190,14 @@ func (r *Replica) foundOrRecover(ctx context.Context) error {
 	return saveMesh(&r.cfg, &r.state)
 }
 
-// settleLabel says the own label in the own log, once per incarnation, which
-// also gives this replica a head to carry the floor that everyone waits for.
+// settleLabel says the own label in the own log, once per incarnation (L7
+// makes new ones), which also gives this replica a head to carry the floor
+// that everyone waits for.
 func (r *Replica) settleLabel(ctx context.Context) error {
 	self := r.log.Self()
+	if at := r.saidIn.Load(); at != nil && *at == self.ID {
+		return nil
+	}
 	var said string
 	err := r.log.View(func(s oplog.Snapshot) (err error) {
 		said, err = saidLabel(s.View(MembersView), self.ID, math.MaxUint64)
@@ -203,9 +211,13 @@ func (r *Replica) settleLabel(ctx context.Context) error {
 		if err == nil {
 			_, err = r.log.Append(ctx, op)
 		}
-		return storeError(r.cfg.Dir, err)
+		if err != nil {
+			return storeError(r.cfg.Dir, err)
+		}
+		said = r.state.Label
 	}
-	if said != r.state.Label {
+	r.saidIn.Store(&self.ID)
+	if said != r.state.Label && r.core == nil {
 		r.state.Label = said
 		return saveMesh(&r.cfg, &r.state)
 	}
@@ -370,6 +382,9 @@ func (r *Replica) Label() string { return r.state.Label }
 // Append writes ops to the own log; see oplog.Log.Append. It never waits for
 // the network (A1).
 func (r *Replica) Append(ctx context.Context, ops ...oplog.Op) ([]oplog.Appended, error) {
+	if err := r.settleLabel(ctx); err != nil {
+		return nil, err
+	}
 	res, err := r.log.Append(ctx, ops...)
 	return res, storeError(r.cfg.Dir, err)
 }

@@ -27,7 +27,8 @@ type Status struct {
 	Views       []oplog.ViewInfo
 	Entries     uint64 // held of all origins
 	Forks       []ForkStatus
-	Paused      bool // the log refuses entries of peers, most likely for lack of space
+	Doubt       string // why the incarnation is a new one (L7); empty mostly
+	Paused      bool   // the log refuses entries of peers, most likely for lack of space
 }
 
 // PeerState is what this replica knows of another member.
@@ -69,7 +70,7 @@ func (r *Replica) Status() (Status, error) {
 	core := r.coreStatus()
 	self := r.log.Self()
 	s := Status{Label: r.Label(), Key: r.key, Origin: self.ID, Mesh: r.Mesh(), Addresses: r.Addresses(),
-		HeldTotal: r.log.Held(), Views: r.log.Views(), Entries: r.log.Frontier().Total(), Forks: core.Forks, Paused: core.Paused}
+		HeldTotal: r.log.Held(), Views: r.log.Views(), Entries: r.log.Frontier().Total(), Forks: core.Forks, Doubt: r.log.Doubt(), Paused: core.Paused}
 	asides, err := r.log.Aside(2 * maxAsides)
 	if err != nil {
 		return s, storeError(r.cfg.Dir, err)
