@@ -242,7 +242,7 @@ func rarest(text string, n int, df map[string]int) []string {
 }
 
 var (
-	identifier = regexp.MustCompile(`[A-Za-z][A-Za-z0-9]*(?:[_./-][A-Za-z0-9]+)+|[a-z]+[A-Z][A-Za-z0-9]+|[0-9a-f]{8}\b|v?[0-9]+\.[0-9]+\.[0-9]+`)
+	identifier = regexp.MustCompile(`\b[A-Za-z][A-Za-z0-9]*(?:[_./-][A-Za-z0-9]+)+|\b[a-z]+[A-Z][A-Za-z0-9]+|\b[0-9a-f]{8}\b|v?[0-9]+\.[0-9]+\.[0-9]+`)
 	camel      = regexp.MustCompile(`^[a-z]+(?:[A-Z][a-z0-9]+)+$`)
 )
 

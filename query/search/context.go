@@ -19,7 +19,7 @@ func (s *search) context() {
 	if s.r.Session > 0 && len(sc.sessAll) > 0 {
 		w := float32(s.r.Session)
 		for _, n := range sc.touched {
-			sc.score[n] += w * sc.sess[c.hot[n].session]
+			sc.score[n] += w * s.needs(n) * sc.sess[c.hot[n].session]
 		}
 	}
 	if s.r.Neighbour <= 0 || len(c.bySess) == 0 {
@@ -40,8 +40,8 @@ func (s *search) context() {
 	}
 	var alone []lone
 	for i, r := range top {
-		for dist, side := range s.around(r.n) {
-			for _, m := range side {
+		for dist, sides := range s.around(r.n) {
+			for side, m := range sides {
 				if m == none {
 					continue
 				}
@@ -49,23 +49,44 @@ func (s *search) context() {
 				if dist == 1 {
 					w /= 3
 				}
+				if side == 1 {
+					w *= float32(s.r.Next)
+				}
 				gains[i] += w * sc.own[m]
 				if i < bridged && sc.score[m] == 0 {
-					alone = append(alone, lone{m, 2 * w * sc.own[r.n]})
+					// Seen from there, this one is on the other side.
+					back := float32(s.r.Neighbour)
+					if side == 0 {
+						back *= float32(s.r.Next)
+					}
+					if dist == 1 {
+						back /= 3
+					}
+					alone = append(alone, lone{m, 2 * back * sc.own[r.n]})
 				}
 			}
 		}
 	}
 	for i, r := range top {
-		sc.score[r.n] += gains[i]
+		sc.score[r.n] += gains[i] * s.needs(r.n)
 	}
 	for _, l := range alone {
 		if sc.score[l.n] == 0 {
 			sc.touched = append(sc.touched, l.n)
-			sc.score[l.n] = float32(s.r.Session) * sc.sess[c.hot[l.n].session]
+			sc.score[l.n] = float32(s.r.Session) * s.needs(l.n) * sc.sess[c.hot[l.n].session]
 		}
-		sc.score[l.n] += l.gain
+		sc.score[l.n] += l.gain * s.needs(l.n)
 	}
+}
+
+// needs is how much of its context a document takes: a turn of ten words says
+// little by itself, a report of three hundred needs nobody.
+func (s *search) needs(n uint32) float32 {
+	return float32(s.needy(float64(s.c.hot[n].words)))
+}
+
+func (s *search) needy(words float64) float64 {
+	return s.r.Short * s.r.Short / (s.r.Short*s.r.Short + words*words)
 }
 
 const none = math.MaxUint32
@@ -165,14 +186,15 @@ func (s *search) feedback() {
 	if len(chosen) > s.r.FeedbackTerms {
 		chosen = chosen[:s.r.FeedbackTerms]
 	}
+	most := 0.0
+	if len(chosen) > 0 {
+		most = chosen[0].weight
+	}
 	for i := range chosen {
 		if len(s.mult) == 64 {
 			break
 		}
-		chosen[i].weight *= s.r.Feedback / chosen[0].weight
-		if i == 0 {
-			chosen[0].weight = s.r.Feedback
-		}
+		chosen[i].weight *= s.r.Feedback * s.needy(s.avg) / most
 		s.mult = append(s.mult, chosen[i])
 		s.add(&s.mult[len(s.mult)-1], uint64(1)<<(len(s.mult)-1), false)
 	}

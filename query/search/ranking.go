@@ -12,6 +12,12 @@ type Ranking struct {
 	// Session is what a document gains from the best matches of its session,
 	// Neighbour from the documents right before and after it.
 	Session, Neighbour float64
+	// Next weighs the neighbour after a document against the one before: an
+	// answer follows its question.
+	Next float64
+	// Short is the length in words at which a document takes half of its
+	// context; longer ones take less. It weighs Feedback by the mean length.
+	Short float64
 	// Feedback is the weight of terms taken from the FeedbackDocs best
 	// documents, FeedbackTerms of them. Zero leaves them out.
 	Feedback      float64
@@ -26,7 +32,8 @@ type Ranking struct {
 // DefaultRanking is what a Query without a Ranking uses.
 func DefaultRanking() Ranking {
 	return Ranking{
-		K1: 1.2, B: 0.6, Whole: 1.5, Phrase: 0.3, Quoted: 2, AnyOrder: 0.5,
-		Session: 0.25, Neighbour: 0.15, Feedback: 0.2, FeedbackDocs: 6, FeedbackTerms: 12, Family: 0.25,
+		K1: 1.1, B: 0.4, Whole: 1.5, Phrase: 0.6, Quoted: 2, AnyOrder: 0.5,
+		Session: 0.4, Neighbour: 0.15, Next: 0.6, Short: 12,
+		Feedback: 0.1, FeedbackDocs: 5, FeedbackTerms: 12, Family: 0.5,
 	}
 }
