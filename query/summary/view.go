@@ -266,3 +266,31 @@ func Imported(views oplog.Views, key imported.Key) (oplog.Ref, bool, error) {
 	it, err := parseItem(v)
 	return it.ref, err == nil, err
 }
+
+// Copy is an entry that does not count because an earlier one has the same
+// import key, beside the one that counts (M3).
+type Copy struct {
+	Copy, Counts oplog.Ref
+}
+
+// Copies lists what was folded away as a copy, at most limit of them.
+func Copies(views oplog.Views, limit int) ([]Copy, error) {
+	r := views.View(ViewName)
+	var out []Copy
+	err := r.Scan([]byte{rowCopy}, nil, false, func(key, _ []byte) (bool, error) {
+		if len(out) == limit {
+			return false, nil
+		}
+		if len(key) != 1+16+oplog.RefSize {
+			return false, fmt.Errorf("summary: copy row of %d bytes", len(key))
+		}
+		v, err := r.Get(append([]byte{rowKey}, key[1:17]...))
+		if err != nil {
+			return false, fmt.Errorf("summary: import row of a copy: %w", err)
+		}
+		it, err := parseItem(v)
+		out = append(out, Copy{Copy: oplog.Ref(key[17:]), Counts: it.ref})
+		return err == nil, err
+	})
+	return out, err
+}
