@@ -9,7 +9,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -58,7 +60,7 @@ func dial(ctx context.Context, o ClientOptions, api int) (*Client, error) {
 	if err := c.greet(ctx); err != nil {
 		return nil, err
 	}
-	if c.hello.API < api && o.Start != nil {
+	if (c.hello.API < api || newer(o.Version, c.hello.Version)) && o.Start != nil {
 		if err := c.takeOver(ctx); err != nil {
 			return nil, err
 		}
@@ -97,6 +99,29 @@ func (c *Client) takeOver(ctx context.Context) error {
 			"the replica speaks local API %d again after a restart (was pid %d), this program %d", c.hello.API, old.PID, c.api)
 	}
 	return nil
+}
+
+// newer reports whether version a is a later release than b. What is no
+// release, such as a development build, is never newer and never older.
+func newer(a, b string) bool {
+	x, okA := release(a)
+	y, okB := release(b)
+	return okA && okB && slices.Compare(x[:], y[:]) > 0
+}
+
+func release(v string) (n [3]int, ok bool) {
+	parts := strings.Split(strings.TrimPrefix(v, "v"), ".")
+	if len(parts) != len(n) {
+		return n, false
+	}
+	for i, p := range parts {
+		u, err := strconv.ParseUint(p, 10, 31)
+		if err != nil {
+			return n, false
+		}
+		n[i] = int(u)
+	}
+	return n, true
 }
 
 // Hello is what the owner said of itself.

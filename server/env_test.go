@@ -50,7 +50,7 @@ func newEnv(t *testing.T) *env {
 	}
 	t.Cleanup(func() { log.Close() })
 	mesh := &testMesh{log: log, wall: wall, label: "mac"}
-	svc, err := New(Deps{Log: log, Mesh: mesh, Version: "test", Wall: wall.Load})
+	svc, err := New(Deps{Log: log, Mesh: mesh, Version: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}

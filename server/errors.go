@@ -171,6 +171,10 @@ func AsError(err error) *Error {
 	if errors.As(err, &r) {
 		return &Error{Code: Code(r.Code), Message: clip(r.Message), Field: r.Field, Allowed: r.Allowed, Hint: r.Hint}
 	}
+	var q *oplog.QuarantineError
+	if errors.As(err, &q) {
+		return fail(CodeInvalidArgument, "", "change what is sent; nothing was stored", "this cannot be stored: %s", q.Reason)
+	}
 	switch {
 	case errors.Is(err, oplog.ErrNoSpace):
 		return fail(CodeNoSpace, "", "free some disk space on this machine; reading still works, nothing was stored", "the disk is too full to write safely")

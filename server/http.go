@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -46,8 +47,23 @@ const (
 type HTTPServer struct {
 	srv  *http.Server
 	ln   net.Listener
+	end  context.CancelCauseFunc
 	done chan struct{}
 	once sync.Once
+}
+
+// ending is a backend whose calls end with ctx too: sessions of the SDK
+// outlive the requests that opened them.
+type ending struct {
+	Backend
+	ctx context.Context
+}
+
+func (e ending) Call(ctx context.Context, s Session, tool string, args json.RawMessage, opID string) (json.RawMessage, *Error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(e.ctx, func() { cancel(context.Cause(e.ctx)) })()
+	return e.Backend.Call(ctx, s, tool, args, opID)
 }
 
 // ListenHTTP serves MCP at /mcp on a loopback address and returns once it
@@ -59,15 +75,18 @@ func ListenHTTP(b Backend, o HTTPOptions) (*HTTPServer, error) {
 	if err := loopbackOnly(o.Addr); err != nil {
 		return nil, err
 	}
-	h, err := newHTTPHandler(b, o)
+	ctx, end := context.WithCancelCause(context.Background())
+	h, err := newHTTPHandler(ending{b, ctx}, o)
 	if err != nil {
+		end(err)
 		return nil, err
 	}
 	ln, err := net.Listen("tcp", o.Addr)
 	if err != nil {
+		end(err)
 		return nil, fmt.Errorf("server: listen on %s: %w", o.Addr, err)
 	}
-	s := &HTTPServer{ln: ln, done: make(chan struct{}), srv: &http.Server{
+	s := &HTTPServer{ln: ln, end: end, done: make(chan struct{}), srv: &http.Server{
 		Handler:           h,
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
@@ -95,10 +114,11 @@ func (s *HTTPServer) Addr() string { return s.ln.Addr().String() }
 // URL is where clients find the endpoint.
 func (s *HTTPServer) URL() string { return "http://" + s.Addr() + "/mcp" }
 
-// Close ends running requests after a short grace and waits. It is
-// idempotent.
+// Close ends long polls at once and other requests after a short grace, and
+// waits. It is idempotent.
 func (s *HTTPServer) Close() error {
 	s.once.Do(func() {
+		s.end(shuttingDown)
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		if s.srv.Shutdown(ctx) != nil {

@@ -189,6 +189,27 @@ func TestHTTPBusy(t *testing.T) {
 	}
 }
 
+// TestHTTPCloseEndsWaits: closing is not held up by long polls, in sessions of
+// either kind.
+func TestHTTPCloseEndsWaits(t *testing.T) {
+	for _, revision := range []string{"2025-06-18", ""} {
+		e := newEnv(t)
+		s, tokens := newHTTP(t, e.svc, HTTPOptions{})
+		hc := &http.Client{Transport: withToken{mustToken(t, tokens, claude)}}
+		cs := connect(t, &mcp.StreamableClientTransport{Endpoint: s.URL(), HTTPClient: hc, MaxRetries: -1}, revision)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "event_wait", Arguments: map[string]any{}})
+		}()
+		e.untilWaiting(1)
+		s.Close()
+		e.untilWaiting(0)
+		<-done
+		cs.Close()
+	}
+}
+
 type recorder struct {
 	header http.Header
 	status int

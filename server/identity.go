@@ -118,7 +118,11 @@ func (id Identity) resolveMe(field, given string) (string, *Error) {
 		}
 		return id.Name, nil
 	}
-	return strings.TrimPrefix(given, "@"), nil
+	name := strings.TrimPrefix(given, "@")
+	if name != "*" && identity.Reserved(name) || strings.HasPrefix(name, "@") {
+		return "", invalid(field, "use @me for yourself, * for everybody, or one identity such as host:agent:project", "%s is %s, which names nobody", field, quote(given))
+	}
+	return name, nil
 }
 
 // ProjectOf names the project of a directory: the base name of the main

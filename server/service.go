@@ -94,8 +94,6 @@ type Deps struct {
 	Log     Log
 	Mesh    Mesh
 	Version string
-	// Wall reads the wall clock in unix milliseconds. Nil means the machine's.
-	Wall func() int64
 	// Invite opens the join port for one device. Nil: no invites.
 	Invite func(ctx context.Context, q InviteRequest) (Invite, error)
 	// Stop asks the owner process to end; it returns at once. Nil: it cannot be
@@ -131,9 +129,6 @@ func New(d Deps) (*Service, error) {
 	}
 	if d.Version == "" {
 		d.Version = "devel"
-	}
-	if d.Wall == nil {
-		d.Wall = func() int64 { return time.Now().UnixMilli() }
 	}
 	return &Service{d: d, log: logger(d.Logger), waits: make(chan struct{}, maxWaits)}, nil
 }

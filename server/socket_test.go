@@ -242,6 +242,43 @@ func TestA2_OlderOwnerHandsOver(t *testing.T) {
 	}
 }
 
+// TestA2_NewerProgramTakesOver: a later release replaces the owner it finds;
+// an equal one, an earlier one and a development build do not.
+func TestA2_NewerProgramTakesOver(t *testing.T) {
+	for _, c := range []struct {
+		client, owner string
+		want          bool
+	}{
+		{"v1.2.3", "v1.2.2", true}, {"1.10.0", "v1.9.9", true}, {"v2.0.0", "v1.9.9", true},
+		{"v1.2.3", "v1.2.3", false}, {"v1.2.2", "v1.2.3", false}, {"devel", "v1.2.3", false}, {"v1.2.3", "devel", false},
+		{"v1.2.3-0.2026", "v1.2.2", false}, {"", "", false}, {"v1.2", "v1.1", false}, {"v1.2.99999999999", "v1.2.0", false},
+	} {
+		if got := newer(c.client, c.owner); got != c.want {
+			t.Errorf("%q over %q: %v", c.client, c.owner, got)
+		}
+	}
+	e := newEnv(t)
+	e.svc.d.Version = "v1.0.0"
+	runDir := filepath.Join(t.TempDir(), "run")
+	u, err := ListenSocket(runDir, e.svc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.svc.d.Stop = func() { go u.Close() }
+	next := newEnv(t)
+	next.svc.d.Version = "v1.1.0"
+	c := dialSocket(t, ClientOptions{RunDir: runDir, Version: "v1.1.0", Start: func(context.Context) error {
+		u2, err := ListenSocket(runDir, next.svc)
+		if err == nil {
+			t.Cleanup(func() { u2.Close() })
+		}
+		return err
+	}})
+	if h := c.Hello(); h.Version != "v1.1.0" {
+		t.Errorf("talks to %+v", h)
+	}
+}
+
 func TestSocketPath(t *testing.T) {
 	short := filepath.Join(t.TempDir(), "run")
 	if got := SocketPath(short); len(short) < 90 && got != filepath.Join(short, "tally.sock") {

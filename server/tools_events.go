@@ -127,7 +127,13 @@ func (s *Service) list(f logstream.Filter) (page logstream.Page, err error) {
 			return err
 		})
 	}
-	if err = look(claim.Horizon{}); err == nil && len(page.Events) > 0 && page.Events[0].Computed {
+	if err = look(claim.Horizon{}); err != nil || len(page.Events) == 0 || !page.Events[0].Computed {
+		return page, err
+	}
+	err = look(s.d.Mesh.Horizon())
+	// The computed rows come on top of a page that may be full.
+	for n := page.Count / 2; err == nil && n > 0 && len(encode(page)) > pageBytes; n /= 2 {
+		f.Limit = n
 		err = look(s.d.Mesh.Horizon())
 	}
 	return page, err
