@@ -18,7 +18,8 @@ const MaxRange = 6 << 20
 
 // IngestResult says what a range brought.
 type IngestResult struct {
-	Tip        Tip // the origin's tip afterwards
+	Tip        Tip   // where the branch that the range is on ends afterwards
+	Tips       []Tip // all tips of a forked origin afterwards; nil when Tip is the only one
 	Added      int
 	Duplicates int
 }
@@ -165,7 +166,12 @@ func (j *ingestJob) apply(g *group) (more bool, err error) {
 	if h := &j.v.head; ln.tip == h.Tip() && h.Newer(&ln.head) {
 		g.storeHead(ln, h)
 	}
-	j.pending.Tip = ln.tip
+	j.pending.Tip, j.pending.Tips = ln.tip, nil
+	if all := g.lanesOf(ln.id); len(all) > 1 {
+		for _, idx := range all {
+			j.pending.Tips = append(j.pending.Tips, g.peek(idx).tip)
+		}
+	}
 	return false, nil
 }
 

@@ -20,8 +20,10 @@ package replica
 //
 //	for _, e := range out.Send        -> AppendFrame to that session, in order; a session
 //	                                     that is gone or whose queue is full is dropped (PeerDown)
-//	for _, e := range out.Reads       -> r, err := log.ReadRange(e.Origin, e.After, e.MaxBytes)
+//	for _, e := range out.Reads       -> r, err := e.From(log)
 //	                                     core.RangeRead(now, e, r, err)
+//	for _, e := range out.Samples     -> tips, err := e.From(log)
+//	                                     core.Sampled(now, e, tips, err)
 //	for _, e := range out.Ingests     -> res, err := log.Ingest(ctx, e.Range)
 //	                                     core.Ingested(now, e, res, err)
 //	for _, e := range out.Heads       -> changed, err := log.PutHead(ctx, e.Head)
@@ -44,8 +46,10 @@ package replica
 //   - each foreign origin is wanted from one session at a time;
 //   - a range that does not verify costs that origin at that peer a back-off,
 //     and nothing else (L5);
-//   - a peer with another branch of an origin (fork) is reported, backed off
-//     and never disconnected for it.
+//   - a peer with another branch of an origin (fork) is reported and never
+//     disconnected for it; both ends come to hold both branches (L7c). More of
+//     an own origin is fetched like anybody's: the log then opens a new
+//     incarnation (L7b).
 
 import (
 	"time"
@@ -94,6 +98,7 @@ type CoreConfig struct {
 type Output struct {
 	Send        []Envelope
 	Reads       []ReadRange
+	Samples     []Sample
 	Ingests     []Ingest
 	Heads       []PutHead
 	Floors      []RaiseFloor
@@ -112,8 +117,38 @@ type ReadRange struct {
 	Session  SessionID
 	Sub      uint64
 	Origin   oplog.OriginID
-	After    uint64
+	After    uint64 // of the origin's only line; or, where branches are about:
+	Held     []oplog.Tip
+	Toward   oplog.Tip // the tip to read toward, after the highest of Held on its line
 	MaxBytes int
+}
+
+// From carries the read out.
+func (e ReadRange) From(log *oplog.Log) (oplog.Range, error) {
+	if e.Toward.Seq == 0 {
+		return log.ReadRange(e.Origin, e.After, e.MaxBytes)
+	}
+	return log.ReadToward(e.Origin, e.Held, e.Toward, e.MaxBytes)
+}
+
+// Sample asks the log for entries of an origin's lines, so that a peer with
+// another branch finds the last common one.
+type Sample struct {
+	Session SessionID
+	Origin  oplog.OriginID
+	Tips    []oplog.Tip
+}
+
+// From carries the sampling out.
+func (e Sample) From(log *oplog.Log) (all []oplog.Tip, err error) {
+	for _, t := range e.Tips {
+		tips, err := log.Samples(e.Origin, t)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, tips...)
+	}
+	return all, nil
 }
 
 // Ingest asks the log to take in a range.
@@ -193,10 +228,10 @@ type PeerStatus struct {
 	LastError    string
 }
 
-// ForkStatus is a disagreement about one origin's branch.
+// ForkStatus says that an origin has more than one branch.
 type ForkStatus struct {
 	Origin oplog.OriginID
-	Key    oplog.DeviceKey // who holds the other branch
+	Key    oplog.DeviceKey // who showed the other branch; zero if it was here at the start
 	Mine   oplog.Tip
 	Theirs oplog.Tip
 }
@@ -204,6 +239,6 @@ type ForkStatus struct {
 // CoreStatus is a snapshot of the core for status and tests.
 type CoreStatus struct {
 	Peers  []PeerStatus // by key
-	Forks  []ForkStatus // by origin, then key
+	Forks  []ForkStatus // by origin
 	Paused bool         // ingest is paused because the log refused work
 }

@@ -148,7 +148,7 @@ func (c *Core) localHead(head oplog.Head) {
 	c.self, c.own[o], c.owner[o] = o, true, c.cfg.Key
 	old := c.heads[o]
 	raised := head.Newer(&old.Head) && c.tips.Has(o, head.Tip())
-	c.advance(o, head.Tip(), head)
+	c.advance(o, []oplog.Tip{head.Tip()}, head, nil)
 	if raised {
 		c.setHead(head, true)
 	}

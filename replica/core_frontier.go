@@ -6,11 +6,6 @@ import (
 	"tallystick/oplog"
 )
 
-type forkKey struct {
-	origin oplog.OriginID
-	key    oplog.DeviceKey
-}
-
 // maxTipsPerFrame keeps a frontier's frame well below MaxFrame: an origin
 // with one tip takes up to 70 bytes.
 const maxTipsPerFrame = 8192
@@ -73,13 +68,8 @@ func (c *Core) onFrontier(s *session, m *MsgFrontier) {
 	case !s.ready:
 		c.hangUp(s, WireProtocol, "a change of a frontier that was never told", violationRetry)
 	default:
-		// Within a session a durable frontier only grows, so a lower seq is an
-		// old message and changes nothing.
 		for _, o := range m.Tips.Origins() {
-			if m.Tips.Seq(o) >= s.peer.tips.Seq(o) {
-				s.peer.tips[o] = m.Tips[o]
-				c.peerMoved(s, o)
-			}
+			c.peerAt(s, o, m.Tips[o])
 		}
 	}
 }
@@ -94,7 +84,22 @@ func (c *Core) learnFrontier(s *session, tips oplog.Frontier) {
 	}
 	for _, o := range c.origins {
 		c.replan[o] = true
-		c.compare(s, o)
+	}
+}
+
+// height grows with every change of an origin's tips: branches only grow and
+// are only added. Within a session anything lower is an old message.
+func height(tips []oplog.Tip) (sum uint64) {
+	for _, t := range tips {
+		sum += t.Seq
+	}
+	return sum
+}
+
+func (c *Core) peerAt(s *session, o oplog.OriginID, tips []oplog.Tip) {
+	if height(tips) > height(s.peer.tips[o]) {
+		s.peer.tips[o] = tips
+		c.peerMoved(s, o)
 	}
 }
 
@@ -106,13 +111,17 @@ func (c *Core) peerMoved(s *session, o oplog.OriginID) {
 	c.offerHead(s, o)
 }
 
-// advance takes in that the log durably holds an origin up to a tip, whoever
-// said so first: an ingest, an own commit or a range that was read (L1).
-func (c *Core) advance(o oplog.OriginID, tip oplog.Tip, head oplog.Head) {
-	if tip.Seq > c.tips.Seq(o) {
+// advance takes in that the log durably holds an origin up to its tips,
+// whoever said so first: an ingest, an own commit or a range that was read
+// (L1). from is the peer that it came from, or nil.
+func (c *Core) advance(o oplog.OriginID, tips []oplog.Tip, head oplog.Head, from *peer) {
+	if height(tips) > height(c.tips[o]) {
 		c.noteOrigin(o)
-		c.tips[o] = []oplog.Tip{tip}
+		c.tips[o] = slices.Clone(tips)
 		c.replan[o] = true
+		if len(tips) > 1 {
+			c.noteFork(from, o, tips[0], tips[1])
+		}
 		for _, s := range c.sessions {
 			s.dirtyTips[o] = true
 			c.wakeSub(s, o)
@@ -127,42 +136,76 @@ func (c *Core) advance(o oplog.OriginID, tip oplog.Tip, head oplog.Head) {
 	c.storeSaid(o)
 }
 
-// compare notes what a peer's position says beyond more and less: another
-// branch (L7c), or more of an own origin than is here (L7b).
-func (c *Core) compare(s *session, o oplog.OriginID) {
-	k := forkKey{o, s.peer.key}
-	forked := false
+// lacking reports whether theirs has a branch of which mine has nothing or
+// less, as far as tips can tell. A tip that is not mine may lie below one of
+// mine; it does not if it is the highest, or if every higher tip of mine is
+// one of theirs too, for the tips of one log do not lie below each other.
+func lacking(mine, theirs []oplog.Tip) bool {
+	for _, t := range theirs {
+		if apart(t, mine, theirs) {
+			return true
+		}
+	}
+	return false
+}
+
+// apart reports whether t, a tip of one log, is surely not held by another
+// log with the given tips.
+func apart(t oplog.Tip, other, own []oplog.Tip) bool {
+	for _, m := range other {
+		if m == t || m.Seq > t.Seq && !slices.Contains(own, m) {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *Core) lacks(s *session, o oplog.OriginID) bool { return lacking(c.tips[o], s.peer.tips[o]) }
+
+// parted reports whether a peer is surely on another branch: its tip and ours
+// are at one seq and differ.
+func (c *Core) parted(s *session, o oplog.OriginID) (mine, theirs oplog.Tip, ok bool) {
 	for _, mine := range c.tips[o] {
 		for _, theirs := range s.peer.tips[o] {
-			if mine.Seq == theirs.Seq && mine.Hash != theirs.Hash && !c.tips.Has(o, theirs) {
-				forked = true
-				c.noteFork(s, o, mine, theirs)
+			if mine.Seq == theirs.Seq && mine.Hash != theirs.Hash {
+				return mine, theirs, true
 			}
 		}
 	}
-	// Equal tips end a disagreement; a longer log on one side proves nothing.
-	if !forked && c.tips.Seq(o) == s.peer.tips.Seq(o) {
-		delete(c.forks, k)
+	return mine, theirs, false
+}
+
+// compare notes what a peer's position says beyond more and less: another
+// branch (L7c), or more of an own origin than is here (L7b).
+func (c *Core) compare(s *session, o oplog.OriginID) {
+	if mine, theirs, ok := c.parted(s, o); ok {
+		c.noteFork(s.peer, o, mine, theirs)
 	}
-	if !c.own[o] || s.peer.tips.Seq(o) <= c.tips.Seq(o) {
-		delete(c.ownAhead, k)
+	if !c.own[o] || !c.lacks(s, o) {
 		return
 	}
 	theirs := lastTip(s.peer.tips[o])
-	if c.ownAhead[k] != theirs {
-		c.ownAhead[k] = theirs
+	if c.ownAhead[o] != theirs {
+		c.ownAhead[o] = theirs
 		c.event(Event{Kind: EventOwnAhead, Session: s.id, Key: s.peer.key, Origin: o, Mine: lastTip(c.tips[o]), Theirs: theirs})
 	}
 }
 
-func (c *Core) noteFork(s *session, o oplog.OriginID, mine, theirs oplog.Tip) {
-	k := forkKey{o, s.peer.key}
-	f := ForkStatus{Origin: o, Key: s.peer.key, Mine: mine, Theirs: theirs}
-	if c.forks[k] == f {
+// noteFork remembers that an origin has branches. It never has fewer again.
+func (c *Core) noteFork(p *peer, o oplog.OriginID, mine, theirs oplog.Tip) {
+	if _, known := c.forks[o]; known {
 		return
 	}
-	c.forks[k] = f
-	c.event(Event{Kind: EventFork, Session: s.id, Key: s.peer.key, Origin: o, Mine: mine, Theirs: theirs})
+	f := ForkStatus{Origin: o, Mine: mine, Theirs: theirs}
+	e := Event{Kind: EventFork, Origin: o, Mine: mine, Theirs: theirs}
+	if p != nil {
+		f.Key, e.Key = p.key, p.key
+		if p.session != nil {
+			e.Session = p.session.id
+		}
+	}
+	c.forks[o] = f
+	c.event(e)
 }
 
 func lastTip(tips []oplog.Tip) (last oplog.Tip) {

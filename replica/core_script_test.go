@@ -68,13 +68,14 @@ func playScript(t *testing.T, text string) string {
 }
 
 type player struct {
-	t      *testing.T
-	core   *replica.Core
-	now    replica.Now
-	reads  []replica.ReadRange
-	ingest []replica.Ingest
-	heads  []replica.PutHead
-	floors []replica.RaiseFloor
+	t       *testing.T
+	core    *replica.Core
+	now     replica.Now
+	reads   []replica.ReadRange
+	samples []replica.Sample
+	ingest  []replica.Ingest
+	heads   []replica.PutHead
+	floors  []replica.RaiseFloor
 }
 
 type args struct {
@@ -180,12 +181,12 @@ func headName(h oplog.Head) string {
 var scriptErrors = map[string]error{
 	"bad": oplog.ErrBadRange, "gap": oplog.ErrGap, "fork": oplog.ErrFork,
 	"space": oplog.ErrNoSpace, "closed": oplog.ErrClosed, "unknown": oplog.ErrUnknownOrigin,
-	"other": errors.New("something else"),
+	"missing": oplog.ErrNotFound, "other": errors.New("something else"),
 }
 
 func (p *player) do(line string) string {
 	a := p.parse(line)
-	effects := map[string]int{"read": len(p.reads), "ingested": len(p.ingest), "stored": len(p.heads), "raised": len(p.floors)}
+	effects := map[string]int{"read": len(p.reads), "sampled": len(p.samples), "ingested": len(p.ingest), "stored": len(p.heads), "raised": len(p.floors)}
 	if n, ok := effects[a.pos[0]]; ok && (a.num(1) < 1 || a.num(1) > uint64(n)) {
 		p.t.Errorf("%s: there are %d such effects", line, n)
 		return ""
@@ -230,16 +231,20 @@ func (p *player) do(line string) string {
 		out = p.core.AskFloor(p.now, floorOf(n))
 	case "read":
 		e := p.reads[a.num(1)-1]
-		r := oplog.Range{Origin: e.Origin, First: e.After + 1}
+		r := oplog.Range{Origin: e.Origin, First: a.optNum("first", e.After+1)}
 		if len(a.pos) > 2 {
 			r.Head = headOf(a.pos[2])
-			r.Count = int(r.Head.Seq - e.After)
+			r.Count = int(r.Head.Seq - r.First + 1)
 			r.Entries = make([]byte, a.optNum("bytes", uint64(100*r.Count)))
 		}
 		out = p.core.RangeRead(p.now, e, r, scriptErrors[a.opt["err"]])
+	case "sampled":
+		e := p.samples[a.num(1)-1]
+		out = p.core.Sampled(p.now, e, frontierOf(a.pos[2:])[e.Origin], scriptErrors[a.opt["err"]])
 	case "ingested":
 		e := p.ingest[a.num(1)-1]
-		out = p.core.Ingested(p.now, e, oplog.IngestResult{Tip: e.Range.Head.Tip(), Added: e.Range.Count}, scriptErrors[a.opt["err"]])
+		res := oplog.IngestResult{Tip: e.Range.Head.Tip(), Tips: frontierOf(a.pos[2:])[e.Range.Origin], Added: e.Range.Count}
+		out = p.core.Ingested(p.now, e, res, scriptErrors[a.opt["err"]])
 	case "stored":
 		out = p.core.HeadStored(p.now, p.heads[a.num(1)-1], true, scriptErrors[a.opt["err"]])
 	case "raised":
@@ -262,6 +267,7 @@ func (p *player) do(line string) string {
 func merge(out *replica.Output, o replica.Output) {
 	out.Send = append(out.Send, o.Send...)
 	out.Reads = append(out.Reads, o.Reads...)
+	out.Samples = append(out.Samples, o.Samples...)
 	out.Ingests = append(out.Ingests, o.Ingests...)
 	out.Heads = append(out.Heads, o.Heads...)
 	out.Floors = append(out.Floors, o.Floors...)
@@ -288,8 +294,14 @@ func (p *player) message(a args) replica.Message {
 		}
 		return &replica.MsgFrontier{Tips: frontierOf(rest)}
 	case "want":
-		o, t := tipOf(rest[0])
-		return &replica.MsgWant{Sub: a.optNum("sub", 0), Origin: o, After: t}
+		m := &replica.MsgWant{Sub: a.optNum("sub", 0), Probe: a.opt["probe"] != ""}
+		for _, s := range rest {
+			o, t := tipOf(s)
+			if m.Origin = o; t.Seq > 0 {
+				m.After = append(m.After, t)
+			}
+		}
+		return m
 	case "unwant":
 		return &replica.MsgUnwant{Sub: a.optNum("sub", 0)}
 	case "range":
@@ -331,7 +343,15 @@ func (p *player) show(out replica.Output) string {
 	}
 	for _, e := range out.Reads {
 		p.reads = append(p.reads, e)
-		fmt.Fprintf(&b, "read %d: for %d sub %d, %s after %d, %d bytes\n", len(p.reads), e.Session, e.Sub, originName(e.Origin), e.After, e.MaxBytes)
+		from := fmt.Sprintf("%s after %d", originName(e.Origin), e.After)
+		if e.Toward.Seq > 0 {
+			from = fmt.Sprintf("toward %s behind %s", tipName(e.Origin, e.Toward), tipsText(oplog.Frontier{e.Origin: e.Held}))
+		}
+		fmt.Fprintf(&b, "read %d: for %d sub %d, %s, %d bytes\n", len(p.reads), e.Session, e.Sub, from, e.MaxBytes)
+	}
+	for _, e := range out.Samples {
+		p.samples = append(p.samples, e)
+		fmt.Fprintf(&b, "sample %d: %s for %d\n", len(p.samples), tipsText(oplog.Frontier{e.Origin: e.Tips}), e.Session)
 	}
 	for _, e := range out.Ingests {
 		p.ingest = append(p.ingest, e)
@@ -378,7 +398,14 @@ func messageText(m replica.Message) string {
 		}
 		return "frontier " + tipsText(m.Tips)
 	case *replica.MsgWant:
-		return fmt.Sprintf("want sub %d %s", m.Sub, tipName(m.Origin, m.After))
+		s := fmt.Sprintf("want sub %d %s after", m.Sub, originName(m.Origin))
+		if m.Probe {
+			s = strings.Replace(s, "want", "want with probe", 1)
+		}
+		for _, t := range m.After {
+			s += " " + tipName(m.Origin, t)
+		}
+		return s
 	case *replica.MsgUnwant:
 		return fmt.Sprintf("unwant sub %d", m.Sub)
 	case *replica.MsgRange:

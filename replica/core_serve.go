@@ -2,6 +2,7 @@ package replica
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"tallystick/oplog"
@@ -25,7 +26,8 @@ type serveState struct {
 type sub struct {
 	id      uint64
 	origin  oplog.OriginID
-	pos     uint64 // sent up to
+	held    []oplog.Tip // what the peer holds: its word, then what was sent
+	probe   bool        // it asked to find the last common entry
 	queued  bool
 	reading bool
 	retry   time.Duration // the log gave nothing; ask it again no sooner
@@ -55,17 +57,10 @@ func (c *Core) onWant(s *session, m *MsgWant) {
 		c.send(s, &MsgError{Code: WireBusy, Sub: m.Sub, Origin: m.Origin, RetryMillis: 60_000, Text: "too many subscriptions"})
 		return
 	}
-	for _, mine := range c.tips[m.Origin] {
-		if mine.Seq == m.After.Seq && !c.tips.Has(m.Origin, m.After) {
-			c.send(s, &MsgError{Code: WireFork, Sub: m.Sub, Origin: m.Origin, Tip: mine, Text: "another branch is held here"})
-			c.noteFork(s, m.Origin, mine, m.After)
-			return
-		}
-	}
 	if old := s.serve.byOrigin[m.Origin]; old != nil {
 		s.serve.drop(old)
 	}
-	b := &sub{id: m.Sub, origin: m.Origin, pos: m.After.Seq}
+	b := &sub{id: m.Sub, origin: m.Origin, held: slices.Clone(m.After), probe: m.Probe}
 	s.serve.subs[m.Sub] = b
 	s.serve.byOrigin[m.Origin] = b
 	c.enqueue(s, b)
@@ -102,11 +97,25 @@ func (c *Core) wakeSubs(s *session) {
 }
 
 func (c *Core) enqueue(s *session, b *sub) {
-	if b.queued || b.reading || b.pos >= c.tips.Seq(b.origin) || b.retry > c.now.Mono {
+	if b.queued || b.reading || b.retry > c.now.Mono {
+		return
+	}
+	if _, ok := c.target(b); !ok {
 		return
 	}
 	b.queued = true
 	s.serve.queue = append(s.serve.queue, b.id)
+}
+
+// target is the tip to send toward: one that the peer surely lacks.
+func (c *Core) target(b *sub) (oplog.Tip, bool) {
+	mine := c.tips[b.origin]
+	for _, t := range mine {
+		if apart(t, b.held, mine) {
+			return t, true
+		}
+	}
+	return oplog.Tip{}, false
 }
 
 // pump asks the log for as much as the credit of the session allows, each
@@ -125,14 +134,26 @@ func (c *Core) pump(s *session) {
 			continue
 		}
 		b.queued = false
-		if b.reading || b.pos >= c.tips.Seq(b.origin) {
+		t, ok := c.target(b)
+		if b.reading || !ok {
+			continue
+		}
+		e := ReadRange{Session: s.id, Sub: b.id, Origin: b.origin, After: lastTip(b.held).Seq}
+		if b.probe || len(c.tips[b.origin]) > 1 {
+			e.After, e.Held, e.Toward = 0, slices.Clone(b.held), t
+		} else if t.Seq <= e.After {
+			// One seq, two hashes: let the peer show more of its line.
+			v.drop(b)
+			c.send(s, &MsgError{Code: WireFork, Sub: b.id, Origin: b.origin, Tip: t, Text: "another branch is held here"})
+			c.noteFork(s.peer, b.origin, t, lastTip(b.held))
 			continue
 		}
 		n := min(uint64(c.cfg.MaxRange), v.granted-used)
+		e.MaxBytes = int(n)
 		b.reading = true
 		v.reserved += n
 		v.reads++
-		c.out.Reads = append(c.out.Reads, ReadRange{Session: s.id, Sub: b.id, Origin: b.origin, After: b.pos, MaxBytes: int(n)})
+		c.out.Reads = append(c.out.Reads, e)
 	}
 }
 
@@ -151,10 +172,12 @@ func (c *Core) RangeRead(now Now, e ReadRange, r oplog.Range, err error) Output 
 		return c.finish()
 	}
 	b.reading = false
-	last := r.First + uint64(r.Count) - 1
 	switch {
 	case errors.Is(err, oplog.ErrClosed):
-	case err != nil || r.Count > 0 && (r.First > b.pos+1 || last <= b.pos || len(r.Entries) > MaxRangeFrame-1024):
+	case e.Toward.Seq > 0 && errors.Is(err, oplog.ErrNotFound):
+		// The branch has grown meanwhile; the core is about to hear of it.
+		b.retry = now.Mono + c.cfg.FlushEvery
+	case err != nil || len(r.Entries) > MaxRangeFrame-1024:
 		v.drop(b)
 		c.send(s, &MsgError{Code: WireRead, Sub: b.id, Origin: b.origin, RetryMillis: 5000, Text: "the log cannot give this range"})
 		if err != nil {
@@ -163,23 +186,28 @@ func (c *Core) RangeRead(now Now, e ReadRange, r oplog.Range, err error) Output 
 	case r.Count == 0:
 		b.retry = now.Mono + scanEvery
 	default:
-		c.sendRange(s, b, r, last)
+		c.sendRange(s, b, r)
 	}
 	return c.finish()
 }
 
-func (c *Core) sendRange(s *session, b *sub, r oplog.Range, last uint64) {
+func (c *Core) sendRange(s *session, b *sub, r oplog.Range) {
 	c.send(s, &MsgRange{Sub: b.id, Range: r})
 	s.serve.spent += RangeCost(&r)
-	b.pos = last
-	if r.Head.Seq == last {
-		c.advance(b.origin, r.Head.Tip(), r.Head)
-		if h := s.told[b.origin]; r.Head.Newer(&h) {
-			s.told[b.origin] = r.Head
-		}
-		if last == c.tips.Seq(b.origin) {
-			delete(s.dirtyTips, b.origin) // the range itself says that we hold it
-		}
+	o, tip := b.origin, r.Head.Tip()
+	if one := []oplog.Tip{tip}; len(c.tips[o]) <= 1 && height(one) > height(c.tips[o]) {
+		c.advance(o, one, r.Head, nil) // the log has grown and the core was not told yet
+	}
+	// What the range continues is no end of a line any more.
+	b.held = slices.DeleteFunc(b.held, func(t oplog.Tip) bool { return t.Seq == r.First-1 && !c.tips.Has(o, t) })
+	if b.held = append(b.held, tip); len(b.held) > maxAfter {
+		b.held = b.held[1:]
+	}
+	if h := s.told[o]; r.Head.Newer(&h) {
+		s.told[o] = r.Head
+	}
+	if tips := c.tips[o]; len(tips) == 1 && tips[0] == tip {
+		delete(s.dirtyTips, o) // the range itself says that we hold it
 	}
 	c.enqueue(s, b)
 }

@@ -26,12 +26,7 @@ func (c *Core) Status(now Now) CoreStatus {
 	for _, f := range c.forks {
 		st.Forks = append(st.Forks, f)
 	}
-	slices.SortFunc(st.Forks, func(a, b ForkStatus) int {
-		if n := a.Origin.Compare(b.Origin); n != 0 {
-			return n
-		}
-		return bytes.Compare(a.Key[:], b.Key[:])
-	})
+	slices.SortFunc(st.Forks, func(a, b ForkStatus) int { return a.Origin.Compare(b.Origin) })
 	st.Paused = now.Mono < c.paused
 	return st
 }
@@ -96,7 +91,7 @@ func (c *Core) CheckInvariants() error {
 			if other, ok := wanted[w.origin]; ok {
 				return fmt.Errorf("origin %s is wanted from sessions %d and %d", w.origin, other, s.id)
 			}
-			if c.wants[w.origin] != w || w.sub != sub || c.own[w.origin] {
+			if c.wants[w.origin] != w || w.sub != sub {
 				return fmt.Errorf("subscription %d of session %d is not the one of its origin", sub, s.id)
 			}
 			wanted[w.origin] = s.id

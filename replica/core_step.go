@@ -28,8 +28,9 @@ type Core struct {
 	wants    map[oplog.OriginID]*want
 	ingests  map[oplog.OriginID]int // in flight
 	replan   map[oplog.OriginID]bool
-	forks    map[forkKey]ForkStatus
-	ownAhead map[forkKey]oplog.Tip
+	sampling map[oplog.OriginID]SessionID
+	forks    map[oplog.OriginID]ForkStatus
+	ownAhead map[oplog.OriginID]oplog.Tip
 	lastScan time.Duration
 	paused   time.Duration // no ingest before
 	pauses   int
@@ -88,8 +89,9 @@ func NewCore(cfg CoreConfig) *Core {
 		wants:    map[oplog.OriginID]*want{},
 		ingests:  map[oplog.OriginID]int{},
 		replan:   map[oplog.OriginID]bool{},
-		forks:    map[forkKey]ForkStatus{},
-		ownAhead: map[forkKey]oplog.Tip{},
+		sampling: map[oplog.OriginID]SessionID{},
+		forks:    map[oplog.OriginID]ForkStatus{},
+		ownAhead: map[oplog.OriginID]oplog.Tip{},
 	}
 	if !cfg.Self.IsZero() {
 		c.own[cfg.Self] = true
@@ -104,6 +106,9 @@ func NewCore(cfg CoreConfig) *Core {
 		}
 		if len(o.Tips) > 0 {
 			c.tips[o.ID] = slices.Clone(o.Tips)
+			if len(o.Tips) > 1 {
+				c.forks[o.ID] = ForkStatus{Origin: o.ID, Mine: o.Tips[0], Theirs: o.Tips[1]}
+			}
 		}
 		if !o.Head.IsZero() {
 			c.heads[o.ID] = headState{Head: o.Head}
@@ -197,6 +202,7 @@ func (c *Core) PeerUp(now Now, id SessionID, key oplog.DeviceKey, dialed bool) O
 	s.serve.byOrigin = map[oplog.OriginID]*sub{}
 	s.take.wants = map[uint64]*want{}
 	s.take.backoff = map[oplog.OriginID]backoff{}
+	s.take.probe = map[oplog.OriginID]bool{}
 	if old := p.session; old != nil {
 		crossed := old.dialed != dialed && now.Mono-old.since < helloGrace
 		oursFirst := bytes.Compare(c.cfg.Key[:], key[:]) < 0
@@ -243,6 +249,12 @@ func (c *Core) forget(s *session) {
 	for o, w := range c.wants {
 		if w.s == s {
 			delete(c.wants, o)
+			c.replan[o] = true
+		}
+	}
+	for o, id := range c.sampling {
+		if id == s.id {
+			delete(c.sampling, o)
 			c.replan[o] = true
 		}
 	}

@@ -17,9 +17,10 @@ type takeState struct {
 	wants   map[uint64]*want
 	lastSub uint64
 	backoff map[oplog.OriginID]backoff
-	bytes   uint64 // in ingests in flight
-	granted uint64 // running total told
-	done    uint64 // running total of cost received and dealt with
+	probe   map[oplog.OriginID]bool // branches have parted here: ask with samples
+	bytes   uint64                  // in ingests in flight
+	granted uint64                  // running total told
+	done    uint64                  // running total of cost received and dealt with
 }
 
 type backoff struct {
@@ -32,7 +33,8 @@ type want struct {
 	origin oplog.OriginID
 	s      *session
 	sub    uint64
-	pos    uint64 // received up to: all of it is ingested or being ingested
+	probe  bool
+	last   oplog.Tip // where the last range ended
 
 	progress time.Duration // last range, or the start
 	behind   time.Duration // since when another peer has more than s; 0 never
@@ -55,12 +57,13 @@ func (c *Core) planAll() {
 }
 
 // plan sees to it that an origin is wanted from one peer, the best one. Own
-// origins are never fetched: a peer that holds more of one is reported.
+// origins are wanted only from a peer that holds more of them (L7b).
 func (c *Core) plan(o oplog.OriginID) {
-	if c.own[o] {
-		return
-	}
 	w := c.wants[o]
+	if w != nil && c.own[o] && c.ingests[o] == 0 && !c.lacks(w.s, o) {
+		c.dropWant(w, 0, 0)
+		w = nil
+	}
 	if w != nil && c.stalled(w) {
 		c.dropWant(w, c.cfg.BackoffMin, 0)
 		w = nil
@@ -71,24 +74,55 @@ func (c *Core) plan(o oplog.OriginID) {
 	}
 	// A new subscription starts at the durable position, so what is in the air
 	// must land first.
-	if best == nil || c.ingests[o] > 0 || c.now.Mono < c.paused {
+	if best == nil || c.ingests[o] > 0 || c.now.Mono < c.paused || c.sampling[o] != 0 {
 		return
 	}
 	if w != nil {
 		c.dropWant(w, 0, 0)
 	}
-	after := lastTip(c.tips[o])
-	best.take.lastSub++
-	w = &want{origin: o, s: best, sub: best.take.lastSub, pos: after.Seq, progress: c.now.Mono}
+	_, _, parted := c.parted(best, o)
+	if tips := c.tips[o]; len(tips) > 0 && (parted || best.take.probe[o]) {
+		c.sampling[o] = best.id
+		c.out.Samples = append(c.out.Samples, Sample{Session: best.id, Origin: o, Tips: slices.Clone(tips)})
+		return
+	}
+	c.want(best, o, c.tips[o], false)
+}
+
+func (c *Core) want(s *session, o oplog.OriginID, after []oplog.Tip, probe bool) {
+	s.take.lastSub++
+	w := &want{origin: o, s: s, sub: s.take.lastSub, probe: probe, progress: c.now.Mono}
 	c.wants[o] = w
-	best.take.wants[w.sub] = w
-	c.send(best, &MsgWant{Sub: w.sub, Origin: o, After: after})
+	s.take.wants[w.sub] = w
+	c.send(s, &MsgWant{Sub: w.sub, Origin: o, Probe: probe, After: slices.Clone(after)})
+}
+
+// Sampled says what the log gave for a Sample: the want it was for goes out.
+func (c *Core) Sampled(now Now, e Sample, tips []oplog.Tip, err error) Output {
+	c.begin(now)
+	if c.sampling[e.Origin] == e.Session {
+		delete(c.sampling, e.Origin)
+		s := c.session(e.Session)
+		switch {
+		case s == nil || c.wants[e.Origin] != nil:
+		case err != nil:
+			// The tips have changed meanwhile, or the log is ill.
+			c.backOff(s, e.Origin, c.cfg.BackoffMin/4, 0)
+		default:
+			if len(tips) > maxAfter {
+				tips = tips[:maxAfter]
+			}
+			c.want(s, e.Origin, tips, true)
+		}
+		c.replan[e.Origin] = true
+	}
+	return c.finish()
 }
 
 // stalled reports whether the peer said it has more and gives nothing. A slow
 // stream is not a stall: any range, or a part of one, counts, up to a limit.
 func (c *Core) stalled(w *want) bool {
-	if w.s.peer.tips.Seq(w.origin) <= w.pos || w.s.take.bytes > 0 {
+	if !c.lacks(w.s, w.origin) || w.s.take.bytes > 0 {
 		return false
 	}
 	own := c.now.Mono - w.progress
@@ -105,7 +139,7 @@ func (c *Core) better(w *want, best *session) bool {
 	if c.isOwner(best, w.origin) && !c.isOwner(w.s, w.origin) {
 		return true
 	}
-	if best.peer.tips.Seq(w.origin) <= w.pos || w.s.peer.tips.Seq(w.origin) > w.pos {
+	if !c.lacks(best, w.origin) || c.lacks(w.s, w.origin) || c.ingests[w.origin] > 0 {
 		w.behind = 0
 		return false
 	}
@@ -137,14 +171,15 @@ func (c *Core) choose(o oplog.OriginID) (best *session) {
 		}
 		seq := s.peer.tips.Seq(o)
 		owner := c.isOwner(s, o)
-		if seq == 0 && !owner || c.forks[forkKey{o, s.peer.key}].Mine.Seq == mine && mine > 0 {
+		lacks := c.lacks(s, o)
+		if seq == 0 && !owner || c.own[o] && !lacks {
 			continue
 		}
 		rank := 0
 		if owner && seq >= most && seq >= mine {
 			rank += 2
 		}
-		if seq > mine {
+		if lacks {
 			rank++
 		}
 		if tie := spread(c.cfg.Key, s.peer.key, o); rank > bestRank || rank == bestRank && tie < bestTie {
@@ -177,9 +212,13 @@ func (c *Core) dropWant(w *want, base, least time.Duration) {
 	if base == 0 {
 		return
 	}
-	b := w.s.take.backoff[w.origin]
+	c.backOff(w.s, w.origin, base, least)
+}
+
+func (c *Core) backOff(s *session, o oplog.OriginID, base, least time.Duration) {
+	b := s.take.backoff[o]
 	wait := min(max(base<<min(b.n, 20), least), c.cfg.BackoffMax)
-	w.s.take.backoff[w.origin] = backoff{until: c.now.Mono + wait, n: b.n + 1}
+	s.take.backoff[o] = backoff{until: c.now.Mono + wait, n: b.n + 1}
 }
 
 func (c *Core) onRange(s *session, m *MsgRange) {
@@ -188,10 +227,9 @@ func (c *Core) onRange(s *session, m *MsgRange) {
 	r := &m.Range
 	last := r.First + uint64(r.Count) - 1
 	// A range tells that its sender holds it, wanted still or not: the sender
-	// does not say so again.
-	if t := r.Head.Tip(); r.Head.Origin == r.Origin && t.Seq > s.peer.tips.Seq(r.Origin) && s.ready {
-		s.peer.tips[r.Origin] = []oplog.Tip{t}
-		c.peerMoved(s, r.Origin)
+	// does not say so again. Of several branches it does.
+	if r.Head.Origin == r.Origin && len(s.peer.tips[r.Origin]) <= 1 && s.ready {
+		c.peerAt(s, r.Origin, []oplog.Tip{r.Head.Tip()})
 	}
 	w := s.take.wants[m.Sub]
 	if w == nil {
@@ -202,16 +240,13 @@ func (c *Core) onRange(s *session, m *MsgRange) {
 	case r.Origin != w.origin || r.Count == 0 || r.First == 0 || last < r.First || r.Count > len(r.Entries) || r.Head.Origin != r.Origin:
 		s.take.done += cost
 		c.badRange(w, oplog.ErrBadRange)
-	case last <= w.pos:
+	case r.Head.Tip() == w.last:
 		// A repeat: it was received, and dealt with, before. Its cost is not
 		// counted twice by the sender either.
-	case r.First > w.pos+1:
-		s.take.done += cost
-		c.badRange(w, oplog.ErrGap)
 	case s.take.bytes+cost > uint64(c.cfg.Window)+(maxReads+1)*MaxRangeFrame:
 		c.hangUp(s, WireProtocol, "more ranges than the credit allows", violationRetry)
 	default:
-		w.pos = last
+		w.last = r.Head.Tip()
 		w.progress = c.now.Mono
 		s.take.bytes += cost
 		c.ingests[w.origin]++
@@ -237,10 +272,17 @@ func (c *Core) Ingested(now Now, e Ingest, res oplog.IngestResult, err error) Ou
 	}
 	if err == nil {
 		c.pauses = 0
+		var from *peer
 		if s != nil {
 			delete(s.take.backoff, o)
+			delete(s.take.probe, o)
+			from = s.peer
 		}
-		c.advance(o, res.Tip, e.Range.Head)
+		tips := res.Tips
+		if tips == nil {
+			tips = []oplog.Tip{res.Tip}
+		}
+		c.advance(o, tips, e.Range.Head, from)
 	} else if w != nil {
 		c.badRange(w, err)
 	}
@@ -253,12 +295,15 @@ func (c *Core) badRange(w *want, err error) {
 	e := Event{Kind: EventBadRange, Session: w.s.id, Key: w.s.peer.key, Origin: w.origin, Err: err}
 	switch {
 	case errors.Is(err, oplog.ErrFork):
-		c.noteFork(w.s, w.origin, lastTip(c.tips[w.origin]), lastTip(w.s.peer.tips[w.origin]))
 		c.dropWant(w, 30*c.cfg.BackoffMin, 0)
+	case errors.Is(err, oplog.ErrGap) && !w.probe:
+		// The range continues something that is not here: the branches have
+		// parted. Show more of our line (L7c).
+		w.s.take.probe[w.origin] = true
+		c.dropWant(w, 0, 0)
+		return
 	case errors.Is(err, oplog.ErrGap):
-		// What is durable and what was asked for have parted; asking again from
-		// the durable position mends it.
-		c.dropWant(w, c.cfg.BackoffMin/4, 0)
+		c.dropWant(w, c.cfg.BackoffMin, 0)
 	case errors.Is(err, oplog.ErrBadRange), errors.Is(err, oplog.ErrMalformed),
 		errors.Is(err, oplog.ErrUnknownOrigin), errors.Is(err, oplog.ErrVersion), errors.Is(err, oplog.ErrTooLarge):
 		c.dropWant(w, c.cfg.BackoffMin, 0)
@@ -282,13 +327,12 @@ func (c *Core) onSubError(s *session, m *MsgError) {
 	}
 	delete(s.take.wants, m.Sub) // it is over there already; no Unwant
 	retry := time.Duration(m.RetryMillis) * time.Millisecond
-	switch m.Code {
-	case WireFork:
-		c.noteFork(s, w.origin, lastTip(c.tips[w.origin]), m.Tip)
-		c.dropWant(w, 30*c.cfg.BackoffMin, retry)
-	default:
-		c.dropWant(w, c.cfg.BackoffMin, retry)
+	if m.Code == WireFork && !w.probe {
+		s.take.probe[w.origin] = true
+		c.dropWant(w, 0, 0)
+		return
 	}
+	c.dropWant(w, c.cfg.BackoffMin, retry)
 }
 
 // giveCredit returns to the sender what has been dealt with, in steps so that

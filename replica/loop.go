@@ -105,6 +105,12 @@ func (r *Replica) carryOut(out Output) {
 	for _, e := range out.Reads {
 		r.run(func() { r.read(e) })
 	}
+	for _, e := range out.Samples {
+		r.run(func() {
+			tips, err := e.From(r.log)
+			r.post(func(now Now) Output { return r.core.Sampled(now, e, tips, err) })
+		})
+	}
 	for _, e := range out.Ingests {
 		r.lanes.add(r, e)
 	}
@@ -139,7 +145,7 @@ func (r *Replica) read(e ReadRange) {
 	case <-r.ctx.Done():
 		return
 	}
-	rg, err := r.log.ReadRange(e.Origin, e.After, e.MaxBytes)
+	rg, err := e.From(r.log)
 	r.post(func(now Now) Output { return r.core.RangeRead(now, e, rg, err) })
 }
 

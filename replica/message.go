@@ -56,13 +56,17 @@ type MsgFrontier struct {
 	Tips oplog.Frontier
 }
 
-// MsgWant subscribes to one origin from a position: what is missing, then
-// each new entry as it is committed, with no gap between. Sub rises with each
-// Want of a session. A zero After asks from the birth on.
+// MsgWant subscribes to one origin from where the sender is: what is missing,
+// then each new entry as it is committed, with no gap between. Sub rises with
+// each Want of a session. After are the sender's tips; none asks from the
+// birth on. With Probe they are samples of its line as well, since the branches
+// may have parted: the giver starts at the highest that is on its own line, or
+// at the birth (L7c).
 type MsgWant struct {
 	Sub    uint64
 	Origin oplog.OriginID
-	After  oplog.Tip
+	Probe  bool
+	After  []oplog.Tip
 }
 
 // MsgUnwant ends a subscription.

@@ -26,6 +26,7 @@ const (
 	maxAddrs     = 8
 	maxAddr      = 128
 	maxErrorText = 512
+	maxAfter     = 128  // positions in a want
 	maxHeads     = 1024 // in one message
 )
 
@@ -176,7 +177,12 @@ func (m *MsgFrontier) appendBody(b []byte) []byte {
 func (m *MsgWant) appendBody(b []byte) []byte {
 	b = binary.BigEndian.AppendUint64(b, m.Sub)
 	b = append(b, m.Origin[:]...)
-	return appendTip(b, m.After)
+	after := m.After[:min(len(m.After), maxAfter)]
+	b = append(b, boolByte(m.Probe), byte(len(after)))
+	for _, t := range after {
+		b = appendTip(b, t)
+	}
+	return b
 }
 
 func (m *MsgUnwant) appendBody(b []byte) []byte {
@@ -258,7 +264,7 @@ func parseBody(k messageKind, body []byte) (Message, error) {
 	case kindFrontier:
 		m = d.frontier()
 	case kindWant:
-		m = &MsgWant{Sub: d.uint64(), Origin: d.origin(), After: d.tip(true)}
+		m = d.want()
 	case kindUnwant:
 		m = &MsgUnwant{Sub: d.uint64()}
 	case kindRange:
@@ -370,15 +376,28 @@ func (d *bodyReader) hello() *MsgHello {
 	return m
 }
 
-func (d *bodyReader) frontier() *MsgFrontier {
-	m := &MsgFrontier{}
-	switch d.byte() {
-	case 0:
-	case 1:
-		m.Full = true
-	default:
-		d.fail("frontier is neither full nor a change")
+func (d *bodyReader) bool() bool {
+	v := d.byte()
+	if v > 1 {
+		d.fail("%d is neither yes nor no", v)
 	}
+	return v == 1
+}
+
+func (d *bodyReader) want() *MsgWant {
+	m := &MsgWant{Sub: d.uint64(), Origin: d.origin(), Probe: d.bool()}
+	n := int(d.byte())
+	if n > maxAfter {
+		d.fail("%d positions, limit %d", n, maxAfter)
+	}
+	for i := 0; i < n && d.err == nil; i++ {
+		m.After = append(m.After, d.tip(false))
+	}
+	return m
+}
+
+func (d *bodyReader) frontier() *MsgFrontier {
+	m := &MsgFrontier{Full: d.bool()}
 	if d.err != nil {
 		return m
 	}

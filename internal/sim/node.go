@@ -40,16 +40,21 @@ type Node struct {
 func (w *World) addNode(i int) error {
 	n := &Node{w: w, id: i, label: fmt.Sprintf("r%d", i), retry: map[int]time.Duration{}, dials: map[int]bool{}}
 	n.skew = w.between(-w.cfg.Skew, w.cfg.Skew)
+	w.nodes = append(w.nodes, n)
+	return n.openLog()
+}
+
+// openLog opens an empty log with what the seed gives this replica.
+func (n *Node) openLog() error {
 	seed := make([]byte, ed25519.SeedSize)
-	if _, err := io.ReadFull(w.seeded(i, 'k'), seed); err != nil {
+	if _, err := io.ReadFull(n.w.seeded(n.id, 'k'), seed); err != nil {
 		return err
 	}
 	key := ed25519.NewKeyFromSeed(seed)
 	copy(n.key[:], key.Public().(ed25519.PublicKey))
-	w.nodes = append(w.nodes, n)
-	projections, gate := w.cfg.Domain.Folds()
+	projections, gate := n.w.cfg.Domain.Folds()
 	log, err := oplog.Open(context.Background(), oplog.Config{
-		InMemory: true, Signer: key, Wall: n.wall, Rand: w.seeded(i, 'r'),
+		InMemory: true, Signer: key, Wall: n.wall, Rand: n.w.seeded(n.id, 'r'),
 		Projections: projections, Gate: gate,
 	})
 	if err != nil {
@@ -111,10 +116,17 @@ func (n *Node) run(out replica.Output) {
 	}
 	for _, e := range out.Reads {
 		n.later(n.w.between(0, 3*time.Millisecond), func() {
-			r, err := n.log.ReadRange(e.Origin, e.After, e.MaxBytes)
+			r, err := e.From(n.log)
 			n.damage(&r)
 			n.w.log("read %d %s after %d: %d", n.id, e.Origin.String()[:6], e.After, r.Count)
 			n.later(n.w.between(0, 2*time.Millisecond), func() { n.run(n.core.RangeRead(n.now(), e, r, err)) })
+		})
+	}
+	for _, e := range out.Samples {
+		n.later(n.w.between(0, 3*time.Millisecond), func() {
+			tips, err := e.From(n.log)
+			n.w.log("sample %d %s: %d err %v", n.id, e.Origin.String()[:6], len(tips), err)
+			n.run(n.core.Sampled(n.now(), e, tips, err))
 		})
 	}
 	for _, e := range out.Ingests {
