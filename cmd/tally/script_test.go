@@ -14,7 +14,12 @@ import (
 // user types it, in a process of its own, and so does every owner that a
 // script's verbs start.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"tally": func() { os.Exit(realMain()) }})
+	release := func(v string) func() {
+		return func() { version = v; os.Exit(realMain()) }
+	}
+	testscript.Main(m, map[string]func(){
+		"tally": release(""), "tally-v1": release("v0.1.0"), "tally-v2": release("v0.2.0"),
+	})
 }
 
 // TestScript runs testdata/*.txtar. Each script has a home of its own and

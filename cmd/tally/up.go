@@ -117,32 +117,35 @@ func (a *app) announce(i upInfo) error {
 	if i.HTTP != "" {
 		a.say("  MCP http  %s", i.HTTP)
 	}
-	me := selfCommand()
+	me, lasting := selfCommand()
+	client := me
 	a.say("what next")
-	a.say("  wire a client          claude mcp add --scope user tally -- %s mcp --agent claude", me)
+	if !lasting {
+		client = "tally"
+		a.say("  install it             go install ./cmd/tally")
+	}
+	a.say("  wire a client          claude mcp add --scope user tally -- %s mcp --agent claude", client)
 	a.say("  add another machine    %s invite, and there: tally join TOKEN", me)
 	a.say("  see how far they are   %s status", me)
 	a.say("  stop                   Ctrl-C, or %s stop", me)
-	if strings.HasPrefix(me, "go run") {
-		a.say("  install it             go install ./cmd/tally (clients need a program that stays)")
-	}
 	return nil
 }
 
 // selfCommand is how a person calls this program: by its name when that is in
-// the path, else by its place; a build of go run is gone afterwards.
-func selfCommand() string {
+// the path, else by its place. A build of go run does not last: it is gone
+// when it ends.
+func selfCommand() (command string, lasting bool) {
 	exe, err := os.Executable()
 	if err != nil {
-		return "tally"
+		return "tally", true
 	}
 	if strings.Contains(exe, string(filepath.Separator)+"go-build") {
-		return "go run ./cmd/tally"
+		return "go run ./cmd/tally", false
 	}
 	if found, err := exec.LookPath("tally"); err == nil && sameFile(found, exe) {
-		return "tally"
+		return "tally", true
 	}
-	return exe
+	return exe, true
 }
 
 // writeHTTPFile tells local programs where the HTTP endpoint is.
