@@ -329,6 +329,29 @@ func TestDocuments(t *testing.T) {
 	a, b := newHost(t, "mac"), newHost(t, "nas")
 	index := map[string]document.Document{}
 	after := uint64(0)
+	check := func() {
+		a.view(func(s oplog.Snapshot) error {
+			for id, d := range index {
+				rec, err := Get(s, "id", id)
+				if err != nil {
+					return err
+				}
+				want := document.Live
+				if rec.Retired != nil {
+					if want = document.Superseded; rec.Retired.SupersededBy == "" {
+						want = document.Forgotten
+					}
+				}
+				if d.State != want || d.Text != rec.Text || d.Namespace != rec.Namespace || d.Ref != rec.Ref {
+					t.Errorf("%s %q is %s in the index, %s in the view", id, rec.Text, d.State, want)
+				}
+				if live, err := Live(s, d.Namespace, d.Ref); err != nil || live != (want == document.Live) {
+					t.Errorf("%s: Live says %v, %v", id, live, err)
+				}
+			}
+			return nil
+		})
+	}
 	follow := func() {
 		a.view(func(s oplog.Snapshot) error {
 			return s.Arrived(after, false, func(n uint64, e *oplog.Entry) (bool, error) {
@@ -340,6 +363,7 @@ func TestDocuments(t *testing.T) {
 				return true, err
 			})
 		})
+		check()
 	}
 	a.add("own", "x")
 	a.add("own", "keep")
@@ -357,27 +381,6 @@ func TestDocuments(t *testing.T) {
 	a.later(1000)
 	a.forget("own", "y")
 	follow()
-	a.view(func(s oplog.Snapshot) error {
-		for id, d := range index {
-			rec, err := Get(s, "id", id)
-			if err != nil {
-				return err
-			}
-			want := document.Live
-			if rec.Retired != nil {
-				if want = document.Superseded; rec.Retired.SupersededBy == "" {
-					want = document.Forgotten
-				}
-			}
-			if d.State != want || d.Text != rec.Text || d.Namespace != rec.Namespace || d.Ref != rec.Ref {
-				t.Errorf("%s %q is %s in the index, %s in the view", id, rec.Text, d.State, want)
-			}
-			if live, err := Live(s, d.Namespace, d.Ref); err != nil || live != (want == document.Live) {
-				t.Errorf("%s: Live says %v, %v", id, live, err)
-			}
-		}
-		return nil
-	})
 	if len(index) != 6 {
 		t.Errorf("%d documents, want 6", len(index))
 	}

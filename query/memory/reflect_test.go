@@ -264,8 +264,8 @@ func TestConfidencePolicy(t *testing.T) {
 	if id := add("plain", ""); label(id) != "" || Level(label(id)) != Level(Inferred) {
 		t.Errorf("absent is stored as %q", label(id))
 	}
-	add("twice", Verified)
 	add("twice", Unverified)
+	add("twice", Verified)
 	if id := h.update("own", "twice", "once"); label(id) != Unverified {
 		t.Errorf("an update without confidence has %q: it promotes", label(id))
 	}

@@ -22,9 +22,6 @@ const UnknownField refusal.Code = "unknown_field"
 // Object is a JSON object whose keys are known to be allowed and unique.
 type Object map[string]json.RawMessage
 
-// maxDepth bounds the nesting of arguments.
-const maxDepth = 64
-
 // Parse reads a JSON object with keys among allowed. Repeated keys are
 // refused: which of two values a decoder takes is no matter of luck.
 func Parse(raw []byte, allowed ...string) (Object, error) {
