@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"fmt"
 
@@ -23,28 +22,21 @@ func (m args) text(name, value string) args {
 
 // call runs one tool as the person or agent at the command line and returns
 // the result as it came.
-func (a *app) call(ctx context.Context, tool string, in args, opID string) (json.RawMessage, error) {
+func (a *app) call(ctx context.Context, tool string, in args) (json.RawMessage, error) {
+	s, err := session(a.agent, a.Dir, "cli")
+	if err != nil {
+		return nil, err
+	}
 	c, err := a.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close()
-	return a.callOn(ctx, c, tool, in, opID)
-}
-
-func (a *app) callOn(ctx context.Context, c server.Backend, tool string, in args, opID string) (json.RawMessage, error) {
-	s, err := session(a.agent, a.Dir, "cli")
-	if err != nil {
-		return nil, err
-	}
 	raw, err := json.Marshal(in)
 	if err != nil {
 		return nil, fmt.Errorf("encode arguments: %w", err)
 	}
-	if opID == "" && server.IsWrite(tool) {
-		opID = "cli-" + rand.Text()
-	}
-	out, fail := c.Call(ctx, s, tool, raw, opID)
+	out, fail := c.Call(ctx, s, tool, raw, server.NewOpID())
 	if fail != nil {
 		return nil, fail
 	}

@@ -47,7 +47,7 @@ somebody is waited for, and named.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			in := args{}
 			in.text("identity", identity).text("correlation_id", correlation).text("stream", stream).text("cursor", cursor)
-			raw, err := a.call(cmd.Context(), "claim_list", in, "")
+			raw, err := a.call(cmd.Context(), "claim_list", in)
 			if err != nil {
 				return err
 			}

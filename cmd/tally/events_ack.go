@@ -51,7 +51,7 @@ have claimed earlier: settled, presumed or provisional.`,
 			if cmd.Flags().Changed("lease") {
 				in["lease_ms"] = f.lease.Milliseconds()
 			}
-			raw, err := a.call(cmd.Context(), "event_ack", in, "")
+			raw, err := a.call(cmd.Context(), "event_ack", in)
 			if err != nil {
 				return err
 			}

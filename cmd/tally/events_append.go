@@ -49,7 +49,7 @@ which replicas hold it too is said on stderr, and in full with --json.`,
 				}
 				in["metadata"] = json.RawMessage(f.metadata)
 			}
-			raw, err := a.call(cmd.Context(), "event_append", in, "")
+			raw, err := a.call(cmd.Context(), "event_append", in)
 			if err != nil {
 				return err
 			}

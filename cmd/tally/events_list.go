@@ -33,7 +33,7 @@ func newEventsList(a *app) *cobra.Command {
 			if preview {
 				in["preview"] = true
 			}
-			raw, err := a.call(cmd.Context(), "event_list", in, "")
+			raw, err := a.call(cmd.Context(), "event_list", in)
 			if err != nil {
 				return err
 			}

@@ -29,7 +29,7 @@ none comes in time, the exit code is 5.`,
 				}
 				in["timeout_ms"] = timeout.Milliseconds()
 			}
-			raw, err := a.call(cmd.Context(), "event_wait", in, "")
+			raw, err := a.call(cmd.Context(), "event_wait", in)
 			if err != nil {
 				return err
 			}

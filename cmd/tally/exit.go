@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"strings"
 
+	"tallystick/oplog"
 	"tallystick/replica"
 	"tallystick/server"
 )
@@ -83,6 +84,14 @@ func asError(err error) *server.Error {
 			msg += ": " + r.Err.Error()
 		}
 		return &server.Error{Code: server.Code(r.Code), Message: msg, Field: r.Field, Hint: r.Hint}
+	}
+	var file *fs.PathError
+	switch {
+	case errors.Is(err, oplog.ErrNoSpace), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case errors.As(err, &file) && outOfSpace(err):
+		return &server.Error{Code: server.CodeNoSpace, Field: file.Path, Message: "the disk is full: " + err.Error(), Hint: "free some space and try again"}
+	case errors.As(err, &file):
+		return usage(file.Path, "check its permissions, and TALLY_HOME", "%v", err)
 	}
 	return server.AsError(err)
 }

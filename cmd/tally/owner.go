@@ -28,7 +28,12 @@ func (a *app) connect(ctx context.Context) (*server.Client, error) {
 	}
 	return server.Dial(ctx, server.ClientOptions{
 		RunDir: h.Run, Version: programVersion().Version,
-		Start: func(ctx context.Context) error { return a.startOwner(ctx, h) },
+		Start: func(ctx context.Context) error {
+			if err := a.startOwner(ctx, h); err != nil {
+				return asError(err)
+			}
+			return nil
+		},
 	})
 }
 

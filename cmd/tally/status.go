@@ -73,15 +73,15 @@ func newStatus(a *app) *cobra.Command {
 		Example: "  tally status\n  tally status --json | jq .peers",
 		Args:    positional(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := session(a.agent, a.Dir, "cli")
+			if err != nil {
+				return err
+			}
 			c, err := a.connect(cmd.Context())
 			if err != nil {
 				return err
 			}
 			defer c.Close()
-			s, err := session(a.agent, a.Dir, "cli")
-			if err != nil {
-				return err
-			}
 			st, err := c.Status(cmd.Context(), s)
 			if err != nil {
 				return err

@@ -48,7 +48,7 @@ func newSummariesAdd(a *app) *cobra.Command {
 			if len(f.sources) > 0 {
 				in["sourceAgentIdentities"] = f.sources
 			}
-			raw, err := a.call(cmd.Context(), "add_summary", in, "")
+			raw, err := a.call(cmd.Context(), "add_summary", in)
 			if err != nil {
 				return err
 			}
@@ -92,7 +92,7 @@ func newSummariesList(a *app) *cobra.Command {
 			if offset != 0 {
 				in["offset"] = offset
 			}
-			raw, err := a.call(cmd.Context(), "get_all_summaries", in, "")
+			raw, err := a.call(cmd.Context(), "get_all_summaries", in)
 			if err != nil {
 				return err
 			}

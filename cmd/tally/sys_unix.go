@@ -26,3 +26,5 @@ func tryLock(f *os.File) (bool, error) {
 }
 
 func addressInUse(err error) bool { return errors.Is(err, syscall.EADDRINUSE) }
+
+func outOfSpace(err error) bool { return errors.Is(err, syscall.ENOSPC) }

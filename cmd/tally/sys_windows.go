@@ -29,3 +29,5 @@ func tryLock(f *os.File) (bool, error) {
 }
 
 func addressInUse(err error) bool { return errors.Is(err, windows.WSAEADDRINUSE) }
+
+func outOfSpace(err error) bool { return errors.Is(err, windows.ERROR_DISK_FULL) }
