@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -173,12 +174,21 @@ type Membership struct {
 	mu    sync.RWMutex
 	mesh  MeshID
 	known map[oplog.DeviceKey]string // admitted by a proof held outside the log
+	said  map[oplog.OriginID]lastWord
+}
+
+// lastWord remembers where an origin's last label stands in the view, so that
+// the gate, which looks at every entry, need not search.
+type lastWord struct {
+	seq   uint64
+	label string
+	row   []byte
 }
 
 // NewMembership returns the projection and gate of one mesh. A zero mesh lets
 // any genesis pass and holds the rest.
 func NewMembership(mesh MeshID) *Membership {
-	return &Membership{mesh: mesh, known: map[oplog.DeviceKey]string{}}
+	return &Membership{mesh: mesh, known: map[oplog.DeviceKey]string{}, said: map[oplog.OriginID]lastWord{}}
 }
 
 // Mesh is the mesh whose members these are.
@@ -260,6 +270,9 @@ func (m *Membership) say(tx oplog.Tx, key oplog.DeviceKey, ref oplog.Ref, label 
 	if err := tx.Set(deviceRow('d', key, ref), []byte(label)); err != nil {
 		return err
 	}
+	m.mu.Lock()
+	delete(m.said, ref.Origin())
+	m.mu.Unlock()
 	return tx.Set(originRow(ref.Origin(), ref.Seq()), []byte(label))
 }
 
@@ -287,11 +300,48 @@ func (m *Membership) admitted(r oplog.Reader, key oplog.DeviceKey, label string)
 // saidLabel is the label that an incarnation writes under at seq, "" if it
 // has not said.
 func saidLabel(r oplog.Reader, o oplog.OriginID, seq uint64) (label string, err error) {
-	err = r.Scan(append([]byte{'o'}, o[:]...), originRow(o, seq), true, func(_, v []byte) (bool, error) {
-		label = string(v)
+	w, err := lastWordOf(r, o, seq)
+	return w.label, err
+}
+
+func lastWordOf(r oplog.Reader, o oplog.OriginID, seq uint64) (w lastWord, err error) {
+	err = r.Scan(append([]byte{'o'}, o[:]...), originRow(o, seq), true, func(k, v []byte) (bool, error) {
+		w = lastWord{binary.BigEndian.Uint64(k[len(k)-8:]), string(v), bytes.Clone(k)}
 		return false, nil
 	})
-	return label, err
+	return w, err
+}
+
+// labelAt is saidLabel with a memory. What it remembers is looked up again
+// each time, for a transaction that wrote it may have been taken back.
+func (m *Membership) labelAt(r oplog.Reader, o oplog.OriginID, seq uint64) (string, error) {
+	m.mu.RLock()
+	w, ok := m.said[o]
+	m.mu.RUnlock()
+	if ok && seq > w.seq {
+		switch _, err := r.Get(w.row); {
+		case err == nil:
+			return w.label, nil
+		case !errors.Is(err, oplog.ErrNotFound):
+			return "", err
+		}
+	}
+	w, err := lastWordOf(r, o, math.MaxUint64)
+	if err != nil {
+		return "", err
+	}
+	if w.label != "" {
+		m.mu.Lock()
+		if len(m.said) >= maxTrusted {
+			clear(m.said)
+		}
+		m.said[o] = w
+		m.mu.Unlock()
+	}
+	if seq > w.seq {
+		return w.label, nil
+	}
+	return saidLabel(r, o, seq)
 }
 
 // Decide implements oplog.Gate.
@@ -305,6 +355,15 @@ func (m *Membership) Decide(views oplog.Views, origin *oplog.Origin, e *oplog.En
 		return oplog.Decision{}, nil
 	}
 	r := views.View(MembersView)
+	if e.Kind != KindLabel {
+		label, err := m.labelAt(r, origin.ID, e.Seq)
+		if err != nil {
+			return oplog.Decision{}, err
+		}
+		if label != "" { // its word was let pass, so the device is admitted
+			return checkHost(e, label), nil
+		}
+	}
 	want := "" // any label will do
 	if e.Kind == KindLabel && e.Present() {
 		label, _, err := labelOf(e)
@@ -321,16 +380,17 @@ func (m *Membership) Decide(views oplog.Views, origin *oplog.Origin, e *oplog.En
 	if !ok {
 		return oplog.Decision{Hold: true, Reason: "waits for the admission of device " + shortKey(origin.Key)}, nil
 	}
+	return checkHost(e, ""), nil
+}
+
+// checkHost is I9. Flat names carry no host and pass.
+func checkHost(e *oplog.Entry, label string) oplog.Decision {
 	host, _, full := strings.Cut(e.Author, ":")
-	if !full {
-		return oplog.Decision{}, nil
+	if !full || host == label {
+		return oplog.Decision{}
 	}
-	label, err := saidLabel(r, origin.ID, e.Seq)
-	if err == nil && host != label {
-		return oplog.Decision{Quarantine: true,
-			Reason: fmt.Sprintf("author %q names another host than its replica %q (I9)", e.Author, label)}, nil
-	}
-	return oplog.Decision{}, err
+	return oplog.Decision{Quarantine: true,
+		Reason: fmt.Sprintf("author %q names another host than its replica %q (I9)", e.Author, label)}
 }
 
 func shortKey(k oplog.DeviceKey) string { return hex.EncodeToString(k[:6]) }

@@ -273,3 +273,33 @@ func TestMembers_MalformedBodies(t *testing.T) {
 		})
 	}
 }
+
+// TestM1_TheGatesMemoryIsNotTrusted: what the gate remembers of a transaction
+// that was taken back, here of another log, counts for nothing.
+func TestM1_TheGatesMemoryIsNotTrusted(t *testing.T) {
+	f, mesh := founded(t)
+	b := newDevice(t, 'b')
+	f.admits(t, b.key, "bee")
+	b.says(t, "bee")
+	b.notes(t, "bee:agent:repo")
+	m := NewMembership(mesh)
+	for _, with := range [][]oplog.Range{append(f.ranges(t), b.ranges(t)...), b.ranges(t)} {
+		log, err := oplog.Open(testContext(t), oplog.Config{InMemory: true, Signer: newKey(t), Gate: m,
+			Projections: []oplog.Projection{m, notes{}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer log.Close()
+		for _, r := range with {
+			if _, err := log.Ingest(context.Background(), r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(with) > len(b.ranges(t)) && log.Held() != 0 {
+			t.Fatalf("%d entries held, want none", log.Held())
+		}
+		if len(with) == len(b.ranges(t)) && log.Held() != 3 {
+			t.Fatalf("%d entries held, want 3: no admission is known there", log.Held())
+		}
+	}
+}

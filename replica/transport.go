@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"strings"
@@ -200,7 +201,7 @@ func refused(addr string, err error) error {
 			Hint: "is this device a member of that mesh? See `tally invite` there and `tally join` here"}
 	}
 	var ne net.Error
-	if errors.As(err, &ne) || errors.Is(err, context.DeadlineExceeded) {
+	if errors.As(err, &ne) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return &Error{Code: CodeUnreachable, Field: addr, Message: "no answer from " + addr, Err: err}
 	}
 	return &Error{Code: CodePeerRefused, Field: addr, Message: "the peer at " + addr + " is not accepted here", Err: err,

@@ -157,7 +157,7 @@ func TestL5_GarbageCostsTheConnection(t *testing.T) {
 
 func TestTransport_SilentClientsDoNotStopOthers(t *testing.T) {
 	cfg := testConfig(t, "a")
-	cfg.Timing.Handshake = 300 * time.Millisecond
+	cfg.Timing.Handshake = 2 * time.Second
 	a := mustOpen(t, cfg)
 	var d net.Dialer
 	for range maxHandshakes + 8 {
