@@ -381,8 +381,17 @@ func TestDocuments(t *testing.T) {
 	a.later(1000)
 	a.forget("own", "y")
 	follow()
-	if len(index) != 6 {
-		t.Errorf("%d documents, want 6", len(index))
+	// a mark that never saw a copy which lives here
+	c := newHost(t, "vps")
+	a.add("own", "q")
+	follow()
+	c.later(9000)
+	c.add("own", "q")
+	c.forget("own", "q")
+	meet(a, c)
+	follow()
+	if len(index) != 8 {
+		t.Errorf("%d documents, want 8", len(index))
 	}
 }
 

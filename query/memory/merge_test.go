@@ -22,7 +22,7 @@ func edit(t *rapid.T, h *host) {
 	h.later(int64(rapid.IntRange(0, 3).Draw(t, "later")))
 	var ops []oplog.Op
 	var err error
-	switch rapid.IntRange(0, 9).Draw(t, "what") {
+	switch rapid.IntRange(0, 13).Draw(t, "what") {
 	case 0, 1:
 		ops, err = one(NewAdd(h.author, Fact{Namespace: ns, Text: text, Confidence: rapid.SampledFrom([]string{"", Verified}).Draw(t, "label")}))
 	case 2:
@@ -32,6 +32,22 @@ func edit(t *rapid.T, h *host) {
 		ops, err = NewUpdate(h.author, Fact{Namespace: ns, Text: text}, target)
 	case 6:
 		ops, err = one(NewForget(h.author, ns, target))
+	case 10:
+		ops, err = one(NewAlias(h.author, ns, text, []string{target}))
+	case 11:
+		ops, err = one(NewLink(h.author, ns, text, target))
+	case 12, 13:
+		h.view(func(s oplog.Snapshot) error {
+			list, _ := Aliases(s, ns, text, 0)
+			from, _, _ := Links(s, ns, text, 0)
+			for _, a := range list {
+				ops, err = one(NewRemove(s, h.author, a.ID))
+			}
+			for _, l := range from {
+				ops, err = one(NewRemove(s, h.author, l.ID))
+			}
+			return nil
+		})
 	case 7:
 		ops, err = one(NewPin(h.author, ns, target))
 	case 8:
