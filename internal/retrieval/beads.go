@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"tallystick/query/document"
 	"tallystick/query/search"
 	"tallystick/query/search/analysis"
 )
@@ -105,16 +106,16 @@ func build(rows []*bead) *Corpus {
 	facts := pickFacts(rows)
 	for _, b := range rows {
 		ids := identities(b.Assignee, b.CreatedBy)
-		add := func(id, kind, title, text, at string, state search.State) {
+		add := func(id, kind, title, text, at string, state document.State) {
 			c.Docs = append(c.Docs, search.Document{
 				ID: id, Kind: kind, Namespace: "project/beads", Identities: ids, Session: root(b.ID),
 				Title: title, Text: text, Time: millis(at), State: state,
 			})
 			c.Record[id] = b.ID
 		}
-		state := search.Live
+		state := document.Live
 		if replacedBy(b) != "" {
-			state = search.Superseded
+			state = document.Superseded
 		}
 		add(b.ID, "event", b.Title, strings.TrimSpace(b.Description+"\n"+b.Notes), b.CreatedAt, state)
 		if b.CloseReason != "" {
@@ -126,8 +127,8 @@ func build(rows []*bead) *Corpus {
 		if facts[b.ID] {
 			// A fact and the one that took its place: what was asked for, and
 			// what came of it.
-			add(b.ID+"/old", "memory", "", "Open: "+b.Title+". Assigned to "+cmp.Or(b.Assignee, b.CreatedBy, "nobody")+".", b.CreatedAt, search.Superseded)
-			add(b.ID+"/new", "memory", "", "Closed: "+b.Title+". "+b.CloseReason, b.ClosedAt, search.Live)
+			add(b.ID+"/old", "memory", "", "Open: "+b.Title+". Assigned to "+cmp.Or(b.Assignee, b.CreatedBy, "nobody")+".", b.CreatedAt, document.Superseded)
+			add(b.ID+"/new", "memory", "", "Closed: "+b.Title+". "+b.CloseReason, b.ClosedAt, document.Live)
 			c.Record[b.ID+"/old"], c.Record[b.ID+"/new"] = b.ID+"/old", b.ID+"/new"
 		}
 	}

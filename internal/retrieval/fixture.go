@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"tallystick/query/document"
 	"tallystick/query/search"
 )
 
@@ -32,7 +33,7 @@ func Fixture() *Corpus {
 			id, text, _ := strings.Cut(rest, " ")
 			d := search.Document{ID: id, Kind: "memory", Text: text}
 			if head == "x" {
-				d.State = search.Superseded
+				d.State = document.Superseded
 			}
 			add(d)
 		case head == "?":

@@ -51,7 +51,7 @@ type core struct {
 // change is a state that document n took on.
 type change struct {
 	n     uint32
-	state State
+	state state
 }
 
 // extent is how much of a core is in its file.
@@ -74,7 +74,7 @@ type hot struct {
 	words    uint32
 	kind     uint32
 	category uint32
-	state    State
+	state    state
 	conf     uint8
 }
 
@@ -87,9 +87,6 @@ type cold struct {
 	title  uint32 // how many of its terms are the title's
 	count  uint32
 }
-
-// replaced is the state of a document whose number is out of use.
-const replaced State = 255
 
 const (
 	listNS = iota
@@ -151,7 +148,8 @@ type prepared struct {
 	doc    Document
 	digest uint64
 	tokens []token
-	title  int // how many tokens are the title's
+	title  int  // how many tokens are the title's
+	known  bool // the index holds this text already: not cut again
 }
 
 type token struct {
@@ -159,9 +157,12 @@ type token struct {
 	whole bool
 }
 
-// prepare cuts a document's text.
-func prepare(a *analysis.Analyser, d Document) prepared {
+// prepare cuts a document's text, unless the core holds it already.
+func (c *core) prepare(a *analysis.Analyser, d Document) prepared {
 	p := prepared{doc: d, digest: digest(d.Title, d.Text)}
+	if n, ok := c.keys[d.ID]; ok && c.cold[n].digest == p.digest {
+		p.known = true
+	}
 	for i, t := range d.Identities {
 		if rest, ok := strings.CutPrefix(t, "@"); ok {
 			if i == 0 || &p.doc.Identities[0] == &d.Identities[0] {
@@ -170,7 +171,15 @@ func prepare(a *analysis.Analyser, d Document) prepared {
 			p.doc.Identities[i] = rest
 		}
 	}
-	for i, text := range [2]string{d.Title, d.Text} {
+	if !p.known {
+		p.cut(a)
+	}
+	return p
+}
+
+// cut turns the text into tokens.
+func (p *prepared) cut(a *analysis.Analyser) {
+	for i, text := range [2]string{p.doc.Title, p.doc.Text} {
 		toks := a.Tokens(text)
 		p.tokens = slices.Grow(p.tokens, len(toks))
 		for _, t := range toks {
@@ -180,8 +189,7 @@ func prepare(a *analysis.Analyser, d Document) prepared {
 			p.title = len(p.tokens)
 		}
 	}
-	p.doc.Title, p.doc.Text = "", ""
-	return p
+	p.doc.Title, p.doc.Text, p.known = "", "", false
 }
 
 func digest(title, text string) uint64 {
@@ -200,27 +208,32 @@ const titleWeight = 2
 
 // put adds a document or changes the one of that id.
 func (c *core) put(p *prepared) {
-	d := &p.doc
+	d, st := &p.doc, parseState(p.doc.State)
 	if old, ok := c.keys[d.ID]; ok {
-		if d.State != Live && p.digest == emptyDigest {
-			// The text may be gone by now: only the state changes.
-			c.setState(old, d.State)
+		if st != stLive && p.digest == emptyDigest || c.same(old, p) {
+			// Only the state changes; the text of what is gone may be too.
+			c.setState(old, st)
 			return
 		}
-		if c.same(old, p) {
-			c.setState(old, d.State)
-			return
+		if p.known && c.cold[old].digest == p.digest {
+			var was prepared
+			c.export(old, &was)
+			p.tokens, p.title, p.known = was.tokens, was.title, false
 		}
-		c.setState(old, replaced)
+		c.setState(old, stReplaced)
 	}
-	if d.State == Erased || d.State != Live && len(p.tokens) == 0 && p.digest == emptyDigest {
+	if p.known {
+		// What held this text went within the same batch.
+		p.cut(new(analysis.Analyser))
+	}
+	if st == stErased || st != stLive && p.digest == emptyDigest {
 		return
 	}
 	n := uint32(len(c.hot))
 	ids, words := c.intern(p)
 	h := hot{
 		time: d.Time, ns: c.names.put(d.Namespace), session: c.names.put(d.Session), words: words,
-		kind: c.names.put(d.Kind), category: c.names.put(d.Category), state: d.State, conf: d.Confidence,
+		kind: c.names.put(d.Kind), category: c.names.put(d.Category), state: st, conf: confidence(d.Confidence),
 	}
 	k := cold{id: strings.Clone(d.ID), ref: d.Ref, digest: p.digest, title: uint32(p.title), count: uint32(len(p.tokens)), fwd: c.fwd.put(ids)}
 	for _, who := range d.Identities {
@@ -230,13 +243,15 @@ func (c *core) put(p *prepared) {
 	}
 	c.hot, c.cold = append(c.hot, h), append(c.cold, k)
 	c.keys[k.id] = n
-	c.post(n, d.State)
+	c.post(n, st)
 	c.list(n)
-	if d.State == Live {
+	if st == stLive {
 		c.live++
 		c.liveLen += uint64(words)
 	}
 }
+
+func confidence(level int) uint8 { return uint8(min(max(level, Unverified), Verified)) }
 
 // intern gives the document's terms as bytes, and how many words they are.
 func (c *core) intern(p *prepared) ([]byte, uint32) {
@@ -303,7 +318,7 @@ func (c *core) clearCounts() {
 	c.touched = c.touched[:0]
 }
 
-func (c *core) post(n uint32, state State) {
+func (c *core) post(n uint32, st state) {
 	c.counts(n)
 	for _, id := range c.touched {
 		t := &c.terms[id]
@@ -316,7 +331,7 @@ func (c *core) post(n uint32, state State) {
 		}
 		t.last = n + 1
 		t.all++
-		if state == Live {
+		if st == stLive {
 			t.df++
 		}
 	}
@@ -369,7 +384,7 @@ func (c *core) enlist(list int, name, n uint32) {
 // same reports whether p is document n but for its state.
 func (c *core) same(n uint32, p *prepared) bool {
 	h, k, d := &c.hot[n], &c.cold[n], &p.doc
-	if k.digest != p.digest || k.ref != d.Ref || h.time != d.Time || h.conf != d.Confidence ||
+	if k.digest != p.digest || k.ref != d.Ref || h.time != d.Time || h.conf != confidence(d.Confidence) ||
 		c.names.names[h.ns] != d.Namespace || c.names.names[h.session] != d.Session ||
 		c.names.names[h.kind] != d.Kind || c.names.names[h.category] != d.Category {
 		return false
@@ -383,12 +398,12 @@ func (c *core) same(n uint32, p *prepared) bool {
 	return len(k.idents) <= len(d.Identities)
 }
 
-func (c *core) setState(n uint32, s State) {
+func (c *core) setState(n uint32, s state) {
 	h := &c.hot[n]
 	if h.state == s {
 		return
 	}
-	was, is := h.state == Live, s == Live
+	was, is := h.state == stLive, s == stLive
 	if was != is {
 		c.counts(n)
 		for _, id := range c.touched {
@@ -411,17 +426,17 @@ func (c *core) setState(n uint32, s State) {
 	if int(n) < c.kept.docs {
 		c.changes = append(c.changes, change{n, s})
 	}
-	if s == Erased || s == replaced {
+	if s == stErased || s == stReplaced {
 		c.dead++
-		c.erased = c.erased || s == Erased
+		c.erased = c.erased || s == stErased
 		if c.keys[c.cold[n].id] == n {
 			delete(c.keys, c.cold[n].id)
 		}
 		if c.vec != nil {
 			delete(c.vec.of, n)
 		}
-		if s == Erased {
-			h.state = replaced
+		if s == stErased {
+			h.state = stReplaced
 		}
 	}
 }
@@ -440,7 +455,7 @@ func (c *core) compact() *core {
 	}
 	var p prepared
 	for n := range c.hot {
-		if c.hot[n].state == replaced {
+		if c.hot[n].state == stReplaced {
 			continue
 		}
 		c.export(uint32(n), &p)
@@ -459,7 +474,7 @@ func (c *core) export(n uint32, p *prepared) {
 	h, k := &c.hot[n], &c.cold[n]
 	p.doc = Document{
 		ID: k.id, Ref: k.ref, Kind: c.names.names[h.kind], Namespace: c.names.names[h.ns], Category: c.names.names[h.category],
-		Session: c.names.names[h.session], Time: h.time, Confidence: h.conf, State: h.state,
+		Session: c.names.names[h.session], Time: h.time, Confidence: int(h.conf), State: h.state.public(),
 	}
 	for _, id := range k.idents {
 		p.doc.Identities = append(p.doc.Identities, c.names.names[id])

@@ -2,68 +2,61 @@ package search
 
 import (
 	"errors"
-	"fmt"
 
 	"tallystick/oplog"
+	"tallystick/query/document"
 )
 
-// State says whether a document still holds.
-type State uint8
+// Document is one thing that can be found. See the document package, which the
+// domains import: its ID is unique over all kinds, and a second document of an
+// ID takes the place of the first. Documents of one Session lend each other
+// weight. Title and Text are searched, not kept. One leading @ of an identity
+// is ignored.
+type Document = document.Document
 
-// The states of a document. A search gives Live ones unless asked.
+// state is a document.State as the index keeps it.
+type state uint8
+
 const (
-	Live       State = iota
-	Superseded       // a newer one stands in its place
-	Forgotten        // tombstoned
-	Erased           // gone: no byte of it may stay, searchable or not
+	stLive state = iota
+	stSuperseded
+	stForgotten
+	stErased
+	// stReplaced is a number out of use.
+	stReplaced state = 255
 )
 
-// String is the state's name.
-func (s State) String() string {
+// parseState reads a document's state; an unknown one is not shown.
+func parseState(s document.State) state {
 	switch s {
-	case Live:
-		return "live"
-	case Superseded:
-		return "superseded"
-	case Forgotten:
-		return "forgotten"
-	case Erased:
-		return "erased"
+	case document.Live, "":
+		return stLive
+	case document.Superseded:
+		return stSuperseded
+	case document.Erased:
+		return stErased
 	}
-	return fmt.Sprintf("state %d", uint8(s))
+	return stForgotten
 }
 
-// The levels of Document.Confidence, lowest first.
+func (s state) public() document.State {
+	switch s {
+	case stLive:
+		return document.Live
+	case stSuperseded:
+		return document.Superseded
+	case stForgotten:
+		return document.Forgotten
+	}
+	return document.Erased
+}
+
+// Levels of Document.Confidence, lowest first.
 const (
-	Unverified uint8 = iota
+	Unverified = iota
 	Inferred
 	Verified
 )
-
-// Document is one thing that can be found.
-type Document struct {
-	// ID names the document towards clients, unique over all kinds. A second
-	// document of that ID takes the place of the first.
-	ID string
-	// Ref is the entry it comes from.
-	Ref oplog.Ref
-	// Kind, Namespace and Category are exact values to filter by; empty is a
-	// value like any other.
-	Kind, Namespace, Category string
-	// Identities are whose it is; one leading @ of each is ignored.
-	Identities []string
-	// Session binds documents that belong together: a session, a thread, a
-	// task. Documents of one session lend each other weight. Empty is none.
-	Session string
-	// Time orders documents within a session and filters them: unix
-	// milliseconds.
-	Time int64
-	// Confidence is Unverified, Inferred or Verified.
-	Confidence uint8
-	State      State
-	// Title and Text are what is searched. They are not kept.
-	Title, Text string
-}
 
 // Source maps the entries of one domain to documents. It is called on the
 // index's goroutines, one call at a time, and must not keep the snapshot or the
@@ -85,6 +78,25 @@ type Source interface {
 	// then. ErrRefold asks for all documents again, for changes that no list of
 	// documents can tell.
 	Documents(snap oplog.Snapshot, e *oplog.Entry) ([]Document, error)
+}
+
+// SourceOf makes a Source of a domain's function.
+func SourceOf(name string, version uint32, kinds []string, documents func(oplog.Snapshot, *oplog.Entry) ([]Document, error)) Source {
+	return source{name, version, kinds, documents}
+}
+
+type source struct {
+	name      string
+	version   uint32
+	kinds     []string
+	documents func(oplog.Snapshot, *oplog.Entry) ([]Document, error)
+}
+
+func (s source) Name() string    { return s.name }
+func (s source) Version() uint32 { return s.version }
+func (s source) Kinds() []string { return s.kinds }
+func (s source) Documents(snap oplog.Snapshot, e *oplog.Entry) ([]Document, error) {
+	return s.documents(snap, e)
 }
 
 // ErrRefold is what a Source returns when everything must be folded anew.

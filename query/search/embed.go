@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"tallystick/oplog"
@@ -12,10 +13,12 @@ import (
 // embedder keeps the vector arm: its own pass over the log, behind that of the
 // words, since a model is slow and may be away.
 type embedder struct {
-	x     *Index
-	pos   mark   // guarded by x.mu
-	fault string // guarded by x.mu
-	again chan struct{}
+	x *Index
+	// stepping serialises steps.
+	stepping sync.Mutex
+	pos      mark   // guarded by x.mu
+	fault    string // guarded by x.mu
+	again    chan struct{}
 
 	covered uint64
 }
@@ -74,12 +77,28 @@ func (v *embedder) follow(ctx context.Context) {
 	}
 }
 
+// CatchUpVectors gives every document of the log its vector. It does nothing
+// without a Vectorizer.
+func (x *Index) CatchUpVectors(ctx context.Context) error {
+	if x.vec == nil || x.cfg.Log == nil {
+		return nil
+	}
+	for {
+		more, err := x.vec.step(ctx)
+		if err != nil || !more {
+			return err
+		}
+	}
+}
+
 // step gives the documents of the next entries their vectors. It stays behind
 // the words, so that each document is there.
 func (v *embedder) step(ctx context.Context) (more bool, err error) {
+	v.stepping.Lock()
+	defer v.stepping.Unlock()
 	x := v.x
 	x.mu.RLock()
-	from, words := v.pos, x.pos.arrival
+	from := v.pos
 	x.mu.RUnlock()
 	if err := x.CatchUp(ctx); err != nil {
 		return false, v.fail(err)
@@ -90,7 +109,7 @@ func (v *embedder) step(ctx context.Context) (more bool, err error) {
 		// The words fold anew for the same reason and start this pass again;
 		// here it means only to look once more from the beginning.
 		v.restart()
-		return words > 0 || last > 0, nil
+		return last > 0, nil
 	}
 	if err == nil {
 		err = v.put(ctx, docs, false)
@@ -145,7 +164,7 @@ func (v *embedder) put(ctx context.Context, docs []Document, stepping bool) erro
 		return nil
 	}
 	for _, d := range docs {
-		if d.State != Live || d.Title == "" && d.Text == "" {
+		if parseState(d.State) != stLive || d.Title == "" && d.Text == "" {
 			continue
 		}
 		x.mu.RLock()

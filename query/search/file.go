@@ -7,6 +7,7 @@ import (
 	"crypto/hkdf"
 	"crypto/rand"
 	"crypto/sha256"
+	"crypto/subtle"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -26,7 +27,7 @@ const (
 	fileName    = "search.idx"
 	fileMagic   = "TALLYIDX"
 	fileVersion = 1
-	headerSize  = 8 + 2 + 2 + 32 + 32 + 8
+	headerSize  = 8 + 2 + 2 + 32 + 32 + 8 + 8
 	flagSealed  = 1
 	// maxFrame bounds a frame before it is read into memory.
 	maxFrame = 1 << 30
@@ -55,29 +56,32 @@ func (f *file) describe() string {
 	return "encrypted file"
 }
 
-// seal derives the file's own key: the store's is never used twice.
-func seal(key, salt []byte) (cipher.AEAD, error) {
-	k, err := hkdf.Key(sha256.New, key, salt, "tallystick search index 1", 32)
+// seal derives the file's own key (the store's is never used twice) and a value
+// to know it by.
+func seal(key, salt []byte) (aead cipher.AEAD, check []byte, err error) {
+	k, err := hkdf.Key(sha256.New, key, salt, "tallystick search index 1", 40)
 	if err != nil {
-		return nil, fmt.Errorf("search: derive key: %w", err)
+		return nil, nil, fmt.Errorf("search: derive key: %w", err)
 	}
-	block, err := aes.NewCipher(k)
+	block, err := aes.NewCipher(k[:32])
 	if err != nil {
-		return nil, fmt.Errorf("search: key: %w", err)
+		return nil, nil, fmt.Errorf("search: key: %w", err)
 	}
-	return cipher.NewGCM(block)
+	aead, err = cipher.NewGCM(block)
+	return aead, k[32:], err
 }
 
-// makeHeader: magic, version, flags, salt, fingerprint, checksum.
-func makeHeader(salt, print []byte, sealed bool) (h [headerSize]byte) {
+// makeHeader: magic, version, flags, salt, fingerprint, key check, checksum.
+func makeHeader(salt, print, check []byte) (h [headerSize]byte) {
 	copy(h[:], fileMagic)
 	binary.BigEndian.PutUint16(h[8:], fileVersion)
-	if sealed {
+	if check != nil {
 		binary.BigEndian.PutUint16(h[10:], flagSealed)
 	}
 	copy(h[12:], salt)
 	copy(h[44:], print)
-	binary.BigEndian.PutUint64(h[76:], xxhash.Sum64(h[:76]))
+	copy(h[76:], check)
+	binary.BigEndian.PutUint64(h[84:], xxhash.Sum64(h[:84]))
 	return h
 }
 
@@ -87,17 +91,18 @@ func create(path string, key, print []byte) (*file, error) {
 	if _, err := rand.Read(salt[:]); err != nil {
 		return nil, err
 	}
-	f := &file{path: path, header: makeHeader(salt[:], print, key != nil)}
+	f := &file{path: path}
+	var check []byte
+	var err error
 	if key != nil {
-		var err error
-		if f.aead, err = seal(key, salt[:]); err != nil {
+		if f.aead, check, err = seal(key, salt[:]); err != nil {
 			return nil, err
 		}
 	}
+	f.header = makeHeader(salt[:], print, check)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("search: make directory: %w", err)
 	}
-	var err error
 	if f.f, err = os.OpenFile(path+".new", os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600); err != nil {
 		return nil, fmt.Errorf("search: create: %w", err)
 	}
@@ -201,7 +206,7 @@ func (f *file) read(key, print []byte, fn func(body []byte) error) error {
 		return errDamaged
 	}
 	h := f.header[:]
-	if string(h[:8]) != fileMagic || binary.BigEndian.Uint64(h[76:]) != xxhash.Sum64(h[:76]) {
+	if string(h[:8]) != fileMagic || binary.BigEndian.Uint64(h[84:]) != xxhash.Sum64(h[:84]) {
 		return errDamaged
 	}
 	sealed := binary.BigEndian.Uint16(h[10:]) == flagSealed
@@ -209,8 +214,12 @@ func (f *file) read(key, print []byte, fn func(body []byte) error) error {
 		return errOutdated
 	}
 	if sealed {
-		if f.aead, err = seal(key, h[12:44]); err != nil {
+		var check []byte
+		if f.aead, check, err = seal(key, h[12:44]); err != nil {
 			return err
+		}
+		if subtle.ConstantTimeCompare(check, h[76:84]) != 1 {
+			return errKey
 		}
 	}
 	pos := int64(headerSize)
@@ -220,9 +229,6 @@ func (f *file) read(key, print []byte, fn func(body []byte) error) error {
 			break // torn: the tail of the last frame never reached the disk
 		}
 		if err != nil {
-			if f.frames == 0 && f.aead != nil {
-				return errKey
-			}
 			return err
 		}
 		if err := fn(body); err != nil {

@@ -22,7 +22,7 @@ type Filter struct {
 	// is open.
 	After, Before time.Time
 	// MinConfidence is the lowest level to show.
-	MinConfidence uint8
+	MinConfidence int
 	// IncludeSuperseded and IncludeForgotten let in what no longer holds.
 	IncludeSuperseded bool
 	IncludeForgotten  bool
@@ -40,7 +40,7 @@ func (f *Filter) validate() error {
 			return refusal.New(refusal.TooLarge, l.field, "search in several steps", "%d values, at most %d", len(l.list), MaxFilterValues)
 		}
 	}
-	if f.MinConfidence > Verified {
+	if f.MinConfidence < Unverified || f.MinConfidence > Verified {
 		return refusal.Invalid("min_confidence", "use unverified, inferred or verified", "confidence level %d", f.MinConfidence)
 	}
 	if !f.After.IsZero() && !f.Before.IsZero() && !f.After.Before(f.Before) {
@@ -61,7 +61,7 @@ type filter struct {
 }
 
 func (f *Filter) compile(c *core) *filter {
-	out := &filter{before: 1<<63 - 1, after: -1 << 63, minConf: f.MinConfidence, superseded: f.IncludeSuperseded, forgotte: f.IncludeForgotten}
+	out := &filter{before: 1<<63 - 1, after: -1 << 63, minConf: confidence(f.MinConfidence), superseded: f.IncludeSuperseded, forgotte: f.IncludeForgotten}
 	out.trivial = !f.IncludeForgotten && !f.IncludeSuperseded && f.MinConfidence == 0
 	if !f.After.IsZero() {
 		out.after, out.trivial = f.After.UnixMilli(), false
@@ -106,12 +106,12 @@ func (f *Filter) compile(c *core) *filter {
 func (f *filter) ok(c *core, n uint32) bool {
 	h := &c.hot[n]
 	switch h.state {
-	case Live:
-	case Superseded:
+	case stLive:
+	case stSuperseded:
 		if !f.superseded {
 			return false
 		}
-	case Forgotten:
+	case stForgotten:
 		if !f.forgotte {
 			return false
 		}

@@ -185,7 +185,7 @@ func (x *Index) apply(docs []Document, next *mark) {
 		work := func() {
 			a := x.analysers.Get().(*analyser)
 			for i := w; i < len(docs); i += workers {
-				cut[i] = prepare(&a.Analyser, docs[i])
+				cut[i] = x.c.prepare(&a.Analyser, docs[i])
 			}
 			x.analysers.Put(a)
 		}

@@ -294,8 +294,8 @@ func (c *core) replay(body []byte, pos *mark) error {
 			}
 		case recordStates:
 			for range r.count(2) {
-				n, s := r.uint(uint64(len(c.hot))), State(r.byte())
-				if r.bad || int(n) >= len(c.hot) || s > Erased && s != replaced {
+				n, s := r.uint(uint64(len(c.hot))), state(r.byte())
+				if r.bad || int(n) >= len(c.hot) || s > stErased && s != stReplaced {
 					return errDamaged
 				}
 				c.setState(uint32(n), s)
@@ -306,7 +306,7 @@ func (c *core) replay(body []byte, pos *mark) error {
 			return errDamaged
 		}
 	}
-	if r.bad {
+	if r.bad || len(c.hot)-c.dead != len(c.keys) {
 		return errDamaged
 	}
 	return nil
@@ -323,7 +323,7 @@ func (c *core) replayDoc(r *reader) {
 	for _, p := range [4]*uint32{&h.kind, &h.ns, &h.category, &h.session} {
 		*p = uint32(r.uint(names))
 	}
-	h.state, h.conf = State(r.byte()), r.byte()
+	h.state, h.conf = state(r.byte()), r.byte()
 	for range r.count(1) {
 		k.idents = append(k.idents, uint32(r.uint(names)))
 	}
@@ -331,26 +331,30 @@ func (c *core) replayDoc(r *reader) {
 	k.count = uint32(r.count(1))
 	start := r.b
 	for range k.count {
-		v := r.uint(uint64(len(c.terms))*2 - 1)
+		v := r.uint(math.MaxUint32 << 1)
+		if v>>1 >= uint64(len(c.terms)) {
+			r.bad = true
+			return
+		}
 		if v&1 == 0 {
 			h.words++
 		}
 	}
-	if r.bad || h.state > Forgotten && h.state != replaced || h.conf > Verified || k.title > k.count {
+	if r.bad || h.state > stForgotten && h.state != stReplaced || h.conf > Verified || k.title > k.count {
 		r.bad = true
 		return
 	}
 	k.fwd = c.fwd.put(start[:len(start)-len(r.b)])
 	n := uint32(len(c.hot))
 	c.hot, c.cold = append(c.hot, h), append(c.cold, k)
-	if h.state != replaced {
+	if h.state != stReplaced {
 		c.keys[k.id] = n
 	} else {
 		c.dead++
 	}
 	c.post(n, h.state)
 	c.list(n)
-	if h.state == Live {
+	if h.state == stLive {
 		c.live++
 		c.liveLen += uint64(h.words)
 	}
@@ -372,7 +376,7 @@ func (c *core) replayVectors(r *reader) {
 			r.bad = true
 			return
 		}
-		if !use || c.hot[n].state == replaced {
+		if !use || c.hot[n].state == stReplaced {
 			continue
 		}
 		v := make([]int8, dims)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"tallystick/oplog"
+	"tallystick/query/document"
 	"tallystick/query/refusal"
 )
 
@@ -43,8 +44,8 @@ type Hit struct {
 	Category   string
 	Session    string
 	Time       int64 // unix milliseconds
-	Confidence uint8
-	State      State
+	Confidence int
+	State      document.State
 	Score      float64
 	Why        Why
 }
@@ -238,7 +239,7 @@ func (s *search) hit(r ranked) Hit {
 	h, k, names := &s.c.hot[r.n], &s.c.cold[r.n], s.c.names.names
 	hit := Hit{
 		ID: k.id, Ref: k.ref, Kind: names[h.kind], Namespace: names[h.ns], Category: names[h.category], Session: names[h.session],
-		Time: h.time, Confidence: h.conf, State: h.state, Score: r.score,
+		Time: h.time, Confidence: int(h.conf), State: h.state.public(), Score: r.score,
 		Why: Why{ByWords: r.words, ByPhrase: r.phrase, ByContext: max(0, r.context), LexicalRank: r.lexical, VectorRank: r.vector},
 	}
 	for i := range s.mult {

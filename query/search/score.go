@@ -221,7 +221,7 @@ func (s *search) add(q *qterm, bit uint64, reach bool) {
 		}
 		h := &c.hot[doc-1]
 		if trivial {
-			if h.state != Live {
+			if h.state != stLive {
 				continue
 			}
 		} else if !s.f.ok(c, doc-1) {
