@@ -172,7 +172,7 @@ func TestK1_EveryPendingLossIsListedAndTold(t *testing.T) {
 		owed := 0
 		for device := byte(0); device < 3; device++ {
 			h.Self = foldtest.Origin(device)
-			ops, err := claim.React(r, h)
+			ops, _, err := claim.React(r, h)
 			if err != nil {
 				t.Fatal(err)
 			}

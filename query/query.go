@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"tallystick/hlc"
 	"tallystick/oplog"
 	"tallystick/query/claim"
 	"tallystick/query/logstream"
@@ -20,10 +21,11 @@ type Env struct {
 
 // Reactor turns what the views show into ops that this replica owes. It is
 // called after commits and on a slow tick; its ops carry op ids made of what
-// they answer, so a repeat counts once.
+// they answer, so a repeat counts once. ask is the highest timestamp above
+// which it waits for every member's floor; zero waits for nothing.
 type Reactor interface {
 	Name() string
-	React(snap oplog.Snapshot, env Env) ([]oplog.Op, error)
+	React(snap oplog.Snapshot, env Env) (ops []oplog.Op, ask hlc.Timestamp, err error)
 }
 
 // Default returns the folds of every domain, in the order in which they run,
@@ -38,7 +40,7 @@ type superseded struct{}
 
 func (superseded) Name() string { return "superseded" }
 
-func (superseded) React(snap oplog.Snapshot, env Env) ([]oplog.Op, error) {
+func (superseded) React(snap oplog.Snapshot, env Env) ([]oplog.Op, hlc.Timestamp, error) {
 	h := env.Horizon
 	h.Self = env.Self.ID
 	if h.Now.IsZero() {

@@ -33,10 +33,11 @@ type Env struct {
 
 // Reactor writes the ops that follow from what is in the views: it looks
 // after commits and on a slow tick. Its ops carry an op id that is a function
-// of their cause, so that a repeat counts once.
+// of their cause, so that a repeat counts once. ask is the highest timestamp
+// above which it waits for every member's floor; zero waits for nothing.
 type Reactor interface {
 	Name() string
-	React(snap oplog.Snapshot, env Env) ([]oplog.Op, error)
+	React(snap oplog.Snapshot, env Env) (ops []oplog.Op, ask hlc.Timestamp, err error)
 }
 
 // Config says what a replica is. Only Dir is needed; a zero field means the

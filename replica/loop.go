@@ -260,10 +260,14 @@ func (r *Replica) reactOnce() {
 	for _, re := range r.cfg.Reactors {
 		env := Env{Self: r.log.Self(), Label: r.Label(), Now: hlc.New(r.cfg.Wall(), 0), Horizon: r.Horizon()}
 		var ops []oplog.Op
+		var ask hlc.Timestamp
 		err := r.log.View(func(s oplog.Snapshot) (err error) {
-			ops, err = re.React(s, env)
+			ops, ask, err = re.React(s, env)
 			return err
 		})
+		if ask > 0 && err == nil {
+			r.AskFloor(ask)
+		}
 		for len(ops) > 0 && err == nil {
 			n := min(len(ops), oplog.MaxAppendOps)
 			_, err = r.Append(r.ctx, ops[:n]...)

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"tallystick/hlc"
 	"tallystick/oplog"
 )
 
@@ -275,7 +276,7 @@ type reactor struct{ calls atomic.Int64 }
 
 func (*reactor) Name() string { return "answer" }
 
-func (re *reactor) React(snap oplog.Snapshot, env Env) (ops []oplog.Op, err error) {
+func (re *reactor) React(snap oplog.Snapshot, env Env) (ops []oplog.Op, ask hlc.Timestamp, err error) {
 	re.calls.Add(1)
 	err = snap.Arrived(0, false, func(_ uint64, e *oplog.Entry) (bool, error) {
 		if e.Kind == "note" && !strings.HasPrefix(e.OpID, "answer:") {
@@ -284,7 +285,33 @@ func (re *reactor) React(snap oplog.Snapshot, env Env) (ops []oplog.Op, err erro
 		}
 		return true, nil
 	})
-	return ops, err
+	return ops, 0, err
+}
+
+// waiting is a reactor that waits for floors above its stamp.
+type waiting hlc.Timestamp
+
+func (waiting) Name() string { return "waiting" }
+func (w waiting) React(oplog.Snapshot, Env) ([]oplog.Op, hlc.Timestamp, error) {
+	return nil, hlc.Timestamp(w), nil
+}
+
+// TestK4_AReactorThatWaitsIsAskedFor: what a reactor waits for is asked of the
+// mesh whenever it looks, so that a restart in between forgets no wait.
+func TestK4_AReactorThatWaitsIsAskedFor(t *testing.T) {
+	a := mustOpen(t, testConfig(t, "a"))
+	cfg := testConfig(t, "b")
+	above := hlc.New(time.Now().Add(time.Minute).UnixMilli(), 0)
+	cfg.Reactors = []Reactor{waiting(above)}
+	b := mustJoin(t, a, cfg)
+	eventually(t, "a floor of a above what b waits for", func() bool {
+		for _, h := range b.Log().Heads() {
+			if h.Origin == a.Log().Self().ID && h.Floor > above {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 func TestReactors_RunAfterCommitsAndCountOnce(t *testing.T) {

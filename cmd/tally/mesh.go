@@ -141,7 +141,7 @@ func translate(err error) *server.Error {
 // reactor lets a domain's reactor run in the replica.
 type reactor struct{ query.Reactor }
 
-func (r reactor) React(snap oplog.Snapshot, env replica.Env) ([]oplog.Op, error) {
+func (r reactor) React(snap oplog.Snapshot, env replica.Env) ([]oplog.Op, hlc.Timestamp, error) {
 	return r.Reactor.React(snap, query.Env{
 		Self: env.Self, Label: env.Label, Now: env.Now.Time(), Horizon: claimHorizon(env.Horizon, env.Self.ID),
 	})

@@ -122,8 +122,8 @@ func (n *namespaces) link(h *host, state string) {
 func (n *namespaces) cut(h *host, _ ...*host)  { n.link(h, "down") }
 func (n *namespaces) heal(h *host, _ ...*host) { n.link(h, "up") }
 
-// loopback has all hosts on 127.0.0.1. A host is parted by starting it, and
-// the others, on new ports that the other side does not know.
+// loopback has all hosts on 127.0.0.1. Hosts are parted by stopping them all
+// and starting each on a new port, which it is told of its own side alone.
 type loopback struct{ addr map[string]string }
 
 func (n *loopback) wrap(string) []string         { return nil }
@@ -131,20 +131,22 @@ func (n *loopback) listen(string) string         { return "127.0.0.1:0" }
 func (n *loopback) flags() []string              { return []string{"--static"} }
 func (n *loopback) listening(label, addr string) { n.addr[label] = addr }
 
-func (n *loopback) restart(h *host, peers ...*host) {
-	h.stop()
-	h.peers = nil
-	for _, p := range peers {
-		h.peers = append(h.peers, n.addr[p.label])
+// restart stops all sides, then starts each as a mesh of its own.
+func (n *loopback) restart(sides ...[]*host) {
+	for _, side := range sides {
+		for _, h := range side {
+			h.stop()
+		}
 	}
-	h.start()
+	for _, side := range sides {
+		var peers []string
+		for _, h := range side {
+			h.peers = peers
+			h.start()
+			peers = append(peers[:len(peers):len(peers)], n.addr[h.label])
+		}
+	}
 }
 
-func (n *loopback) cut(h *host, others ...*host) {
-	n.restart(h)
-	for i, o := range others {
-		n.restart(o, others[:i]...)
-	}
-}
-
-func (n *loopback) heal(h *host, others ...*host) { n.restart(h, others...) }
+func (n *loopback) cut(h *host, others ...*host)  { n.restart([]*host{h}, others) }
+func (n *loopback) heal(h *host, others ...*host) { n.restart(append([]*host{h}, others...)) }

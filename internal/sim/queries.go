@@ -146,25 +146,12 @@ func (real) React(n *Node) (ops []oplog.Op, ask hlc.Timestamp, err error) {
 		}
 		env := query.Env{Self: n.log.Self(), Label: n.label, Now: h.Now, Horizon: h}
 		for _, r := range reactors {
-			more, err := r.React(snap, env)
+			more, wait, err := r.React(snap, env)
 			if err != nil {
 				return fmt.Errorf("%s: %w", r.Name(), err)
 			}
 			ops = append(ops, more...)
-		}
-		losses, err := claim.Losses(snap, h, 10_000)
-		if err != nil {
-			return err
-		}
-		for _, l := range losses {
-			if l.Told || l.Loser != n.author() || l.Grade == claim.Settled {
-				continue
-			}
-			at, err := hlc.ParseStamp(l.ClaimHLC)
-			if err != nil {
-				return err
-			}
-			ask = max(ask, at.Timestamp)
+			ask = max(ask, wait)
 		}
 		return nil
 	})

@@ -205,7 +205,7 @@ func TestA7c_LateReleaseMakesTheClaimRightful(t *testing.T) {
 	r := m.fold(req, a, b)
 	h := m.horizon(100, floor(0, 100), claim.MemberFloor{Label: "b", Origin: foldtest.Origin(1), Floor: foldtest.At(11), Complete: true}, floor(2, 100))
 	h.Self = foldtest.Origin(2)
-	if ops, err := claim.React(r, h); err != nil || len(ops) != 0 {
+	if ops, _, err := claim.React(r, h); err != nil || len(ops) != 0 {
 		t.Fatalf("an ack before the loss is settled: %v %v", ops, err)
 	}
 	if n, err := claim.Notices(r, bob, h, nil); err != nil || len(n) != 1 || n[0].Grade != claim.Provisional {
@@ -457,11 +457,11 @@ func TestK1_ReactorTellsEachLoserOnce(t *testing.T) {
 	r := m.fold(m.all...)
 	h := m.horizon(100)
 	h.Self = foldtest.Origin(2)
-	ops, err := claim.React(r, h)
+	ops, _, err := claim.React(r, h)
 	if err != nil || len(ops) != 1 {
 		t.Fatalf("%d ops (%v), want one for the own loser", len(ops), err)
 	}
-	again, _ := claim.React(r, h)
+	again, _, _ := claim.React(r, h)
 	op := ops[0]
 	if op.Author != bob || op.OpID != "superseded-"+b.Hash.String() || again[0].OpID != op.OpID {
 		t.Fatalf("op %+v", op)

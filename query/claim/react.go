@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"tallystick/hlc"
 	"tallystick/oplog"
 	"tallystick/query/logstream"
 )
@@ -31,19 +32,26 @@ func noticeOf(l *loss) []byte {
 // React gives the superseded acks that this replica owes: one for each claim
 // of its own device that is lost for good and settled. The op id is made of
 // the claim's hash, so that an ack written twice counts once (K1).
-func React(snap oplog.Snapshot, h Horizon) ([]oplog.Op, error) {
+//
+// ask is the stamp of the latest claim of this device, lost or held, that is
+// not settled: floors above it settle all of them. It is found anew at every
+// call, so that a restart forgets no wait.
+func React(snap oplog.Snapshot, h Horizon) (ops []oplog.Op, ask hlc.Timestamp, err error) {
 	own := map[oplog.OriginID]bool{h.Self: true}
 	for i := range h.Members {
 		if h.Members[i].Self {
 			own[h.Members[i].Origin] = true
 		}
 	}
-	var ops []oplog.Op
-	err := pending(snap.View(ViewName), func(_ taskID, l loss) error {
-		if !own[l.claim.Origin()] {
-			return nil
+	wait := func(t hlc.Timestamp) bool {
+		grade, _ := h.Grade(t)
+		if grade != Settled {
+			ask = max(ask, t)
 		}
-		if grade, _ := h.Grade(l.claim.Time()); grade != Settled {
+		return grade != Settled
+	}
+	err = pending(snap.View(ViewName), func(_ taskID, l loss) error {
+		if !own[l.claim.Origin()] || wait(l.claim.Time()) {
 			return nil
 		}
 		e, err := snap.Entry(l.claim)
@@ -68,8 +76,23 @@ func React(snap oplog.Snapshot, h Horizon) ([]oplog.Op, error) {
 		ops = append(ops, op)
 		return nil
 	})
-	return ops, err
+	if err != nil {
+		return nil, 0, err
+	}
+	seen := 0
+	err = heldAfter(snap.View(ViewName), h.now(), func(ref oplog.Ref, _ hlc.Timestamp) (bool, error) {
+		if own[ref.Origin()] && ref.Time() > ask {
+			wait(ref.Time())
+		}
+		seen++
+		return seen < maxHeldLooked, nil
+	})
+	return ops, ask, err
 }
+
+// maxHeldLooked bounds how many live claims one reaction looks through. Those
+// beyond it are asked for when they are claimed, and once those before end.
+const maxHeldLooked = 10_000
 
 // Notices are the losses of an identity that are not told by an ack yet, as
 // computed records for its inbox.
