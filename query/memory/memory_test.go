@@ -8,6 +8,7 @@ import (
 
 	"tallystick/oplog"
 	"tallystick/query/document"
+	"tallystick/query/internal/foldtest"
 	"tallystick/query/refusal"
 )
 
@@ -193,38 +194,6 @@ func TestListPagesAndRefusals(t *testing.T) {
 	})
 }
 
-// counting counts what a read asks of the views.
-type counting struct {
-	oplog.Snapshot
-	steps *int
-}
-
-func (c counting) View(name string) oplog.Reader {
-	return countingReader{c.Snapshot.View(name), c.steps}
-}
-
-func (c counting) Entry(ref oplog.Ref) (oplog.Entry, error) {
-	*c.steps++
-	return c.Snapshot.Entry(ref)
-}
-
-type countingReader struct {
-	oplog.Reader
-	steps *int
-}
-
-func (c countingReader) Get(k []byte) ([]byte, error) {
-	*c.steps++
-	return c.Reader.Get(k)
-}
-
-func (c countingReader) Scan(prefix, start []byte, reverse bool, fn func(k, v []byte) (bool, error)) error {
-	return c.Reader.Scan(prefix, start, reverse, func(k, v []byte) (bool, error) {
-		*c.steps++
-		return fn(k, v)
-	})
-}
-
 // TestReadsCostThePage: with 10,000 facts in one namespace a page, a lookup
 // and the search for near-duplicates touch as many rows as with 300.
 func TestReadsCostThePage(t *testing.T) {
@@ -249,7 +218,7 @@ func TestReadsCostThePage(t *testing.T) {
 				"merges": func(s oplog.Snapshot) error { _, err := Merges(s, MergeFilter{}); return err },
 			} {
 				steps := 0
-				if err := fn(counting{s, &steps}); err != nil {
+				if err := fn(foldtest.Counting{Snapshot: s, Steps: &steps}); err != nil {
 					t.Error(err)
 				}
 				out[name] = steps
@@ -297,10 +266,10 @@ func (dry) Delete(_ []byte) error    { return nil }
 func TestFoldCostsTheEntry(t *testing.T) {
 	h := newHost(t, "mac")
 	cost := func() (steps int) {
-		last := entriesOf(t, h.Log)
+		last := h.Entries()
 		h.view(func(s oplog.Snapshot) error {
 			for _, e := range last[len(last)-5:] {
-				if err := (View{}).Apply(dry{countingReader{s.View(ViewName), &steps}}, &e); err != nil {
+				if err := (View{}).Apply(dry{foldtest.CountingReader{Reader: s.View(ViewName), Steps: &steps}}, &e); err != nil {
 					return err
 				}
 			}

@@ -11,6 +11,7 @@ import (
 
 	"tallystick/oplog"
 	"tallystick/query/imported"
+	"tallystick/query/internal/foldtest"
 )
 
 // edit lets a host do something that a caller may do; refusals are fine.
@@ -160,22 +161,6 @@ func model(entries []oplog.Entry) (live map[string]bool, lost map[oplog.Ref]bool
 	return live, lost
 }
 
-func entriesOf(t testing.TB, l *oplog.Log) (list []oplog.Entry) {
-	t.Helper()
-	err := l.View(func(s oplog.Snapshot) error {
-		return s.Arrived(0, false, func(_ uint64, e *oplog.Entry) (bool, error) {
-			if e.Kind != "tally.birth" {
-				list = append(list, *e)
-			}
-			return true, nil
-		})
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return list
-}
-
 // TestM1_AnyOrderAnySplit edits on three hosts with meetings in between, then
 // folds the same entries in any order whatever, and in any order that sync can
 // give, in pieces of any size: always the same rows, and what lives and what
@@ -208,32 +193,17 @@ func TestM1_AnyOrderAnySplit(t *testing.T) {
 				rt.Fatalf("views differ: %s and %s", hosts[0].digest(), h.digest())
 			}
 		}
-		entries := entriesOf(t, hosts[0].Log)
-		want := rows{}
-		for i := range entries {
-			if err := (View{}).Apply(want, &entries[i]); err != nil {
-				rt.Fatal(err)
-			}
+		entries := hosts[0].Entries()
+		want, err := foldtest.Fold(View{}, entries)
+		if err != nil {
+			rt.Fatal(err)
 		}
-		shuffled := rapid.Permutation(entries).Draw(rt, "order")
-		got := rows{}
-		for i := range shuffled {
-			if err := (View{}).Apply(got, &shuffled[i]); err != nil {
-				rt.Fatal(err)
-			}
+		got, err := foldtest.Fold(View{}, rapid.Permutation(entries).Draw(rt, "order"))
+		if err != nil {
+			rt.Fatal(err)
 		}
-		if !maps.Equal(want, got) {
-			for k, v := range want {
-				if got[k] != v {
-					rt.Logf("row %q: %x, other order %x", k, v, got[k])
-				}
-			}
-			for k, v := range got {
-				if _, ok := want[k]; !ok {
-					rt.Logf("row %q only in the other order: %x", k, v)
-				}
-			}
-			rt.Fatal("rows depend on the order")
+		if diff := foldtest.Same(want, got); diff != "" {
+			rt.Fatal(diff)
 		}
 		live, lost := model(entries)
 		checkLive(rt, hosts[0], live)

@@ -10,6 +10,7 @@ import (
 
 	"tallystick/oplog"
 	"tallystick/query/internal/args"
+	"tallystick/query/internal/foldtest"
 	"tallystick/query/refusal"
 )
 
@@ -63,7 +64,7 @@ func TestReflectIdentity(t *testing.T) {
 	}
 	h := newHost(t, "mac")
 	h.add("a", "X")
-	before, entries := h.digest(), len(entriesOf(t, h.Log))
+	before, entries := h.digest(), len(h.Entries())
 	refused := func(fields, field string) {
 		t.Helper()
 		_, err := h.reflect(`{"action":"add","text":"X"` + fields + `}`)
@@ -80,7 +81,7 @@ func TestReflectIdentity(t *testing.T) {
 		refused(`,"agent_id":"valid","agent":`+bad, "agent")
 	}
 	refused(`,"agent_id":"a","agent_id":"b"`, "agent_id") // which one counts is no matter of luck
-	if h.digest() != before || len(entriesOf(t, h.Log)) != entries {
+	if h.digest() != before || len(h.Entries()) != entries {
 		t.Error("a refused call changed something")
 	}
 }
@@ -88,7 +89,7 @@ func TestReflectIdentity(t *testing.T) {
 func TestReflectArguments(t *testing.T) {
 	h := newHost(t, "mac")
 	h.add("a", "X")
-	before, entries := h.digest(), len(entriesOf(t, h.Log))
+	before, entries := h.digest(), len(h.Entries())
 	for _, c := range []struct {
 		raw, field string
 		allowed    bool
@@ -153,7 +154,7 @@ func TestReflectArguments(t *testing.T) {
 			t.Errorf("%s: %#v, want field %q, code %s, allowed %v", short, err, c.field, c.code, c.allowed)
 		}
 	}
-	if h.digest() != before || len(entriesOf(t, h.Log)) != entries {
+	if h.digest() != before || len(h.Entries()) != entries {
 		t.Error("a refused call changed something")
 	}
 }
@@ -239,20 +240,16 @@ func TestC8_UpdateLeavesNoGap(t *testing.T) {
 		t.Fatalf("after a failed update: %q", got)
 	}
 	h.must(ops, nil)
-	view := rows{}
-	for _, e := range entriesOf(t, h.Log) {
+	view := foldtest.Rows{}
+	for _, e := range h.Entries() {
 		if err := (View{}).Apply(view, &e); err != nil {
 			t.Fatal(err)
 		}
-		if c, _ := CountOf(views{view}, "own"); c.Live == 0 {
+		if c, _ := CountOf(view, "own"); c.Live == 0 {
 			t.Errorf("after a %s of %s nothing lives", e.Kind, e.Author)
 		}
 	}
 }
-
-type views struct{ r oplog.Reader }
-
-func (v views) View(string) oplog.Reader { return v.r }
 
 // TestConfidencePolicy is table A3 as far as writing and filtering go.
 func TestConfidencePolicy(t *testing.T) {

@@ -1,50 +1,29 @@
 package memory
 
 import (
-	"bytes"
 	"context"
-	"crypto/ed25519"
-	"crypto/sha256"
-	"io"
-	"math/rand/v2"
 	"sort"
 	"testing"
 
 	"tallystick/oplog"
+	"tallystick/query/internal/foldtest"
 )
 
 // host is one replica's log in memory.
 type host struct {
-	*oplog.Log
+	*foldtest.Log
 	t      testing.TB
 	author string
-	wall   *int64
 }
-
-type seededReader struct{ *rand.ChaCha8 }
-
-func seeded(name string) io.Reader { return seededReader{rand.NewChaCha8(sha256.Sum256([]byte(name)))} }
-
-// wallStart is the time at which the clocks of tests begin.
-const wallStart = 1_790_000_000_000
 
 func newHost(t testing.TB, name string) *host {
 	t.Helper()
-	seed := sha256.Sum256([]byte(name))
-	wall := int64(wallStart)
-	l, err := oplog.Open(context.Background(), oplog.Config{
-		InMemory: true, MinFree: -1, Signer: ed25519.NewKeyFromSeed(seed[:]), Rand: seeded(name),
-		Wall: func() int64 { wall++; return wall }, Projections: []oplog.Projection{View{}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	return &host{Log: l, t: t, author: name + ":agent:proj", wall: &wall}
+	l := foldtest.New(t, name, View{})
+	return &host{Log: l, t: t, author: l.Author}
 }
 
 // later moves the host's clock on.
-func (h *host) later(ms int64) { *h.wall += ms }
+func (h *host) later(ms int64) { h.Later(ms) }
 
 func (h *host) try(ops ...oplog.Op) ([]oplog.Appended, error) {
 	return h.Append(context.Background(), ops...)
@@ -52,15 +31,9 @@ func (h *host) try(ops ...oplog.Op) ([]oplog.Appended, error) {
 
 func (h *host) must(ops []oplog.Op, err error) Outcome {
 	h.t.Helper()
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	done, err := h.try(ops...)
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	done := h.Add(ops, err)
 	var o Outcome
-	h.view(func(s oplog.Snapshot) error {
+	h.view(func(s oplog.Snapshot) (err error) {
 		o, err = OutcomeOf(s, done)
 		return err
 	})
@@ -86,9 +59,7 @@ func (h *host) forget(ns, target string) Outcome {
 
 func (h *host) view(fn func(s oplog.Snapshot) error) {
 	h.t.Helper()
-	if err := h.View(fn); err != nil {
-		h.t.Fatal(err)
-	}
+	h.Read(fn)
 }
 
 // live lists the live texts of a namespace, sorted.
@@ -127,73 +98,8 @@ func (h *host) merges() (list []Merge) {
 	return list
 }
 
-func (h *host) digest() string { return h.Views()[0].Digest }
+func (h *host) digest() string { return h.Digest() }
 
-// pull copies everything that from holds and h lacks, in pieces.
-func (h *host) pull(from *host, maxBytes int) {
-	h.t.Helper()
-	for again := true; again; {
-		again = false
-		for _, o := range from.Origins() {
-			rg, err := from.ReadRange(o.ID, h.Frontier().Seq(o.ID), maxBytes)
-			if err != nil {
-				h.t.Fatal(err)
-			}
-			if rg.Count == 0 {
-				continue
-			}
-			if _, err := h.Ingest(context.Background(), rg); err != nil {
-				h.t.Fatal(err)
-			}
-			again = true
-		}
-	}
-}
+func (h *host) pull(from *host, maxBytes int) { h.Pull(from.Log, maxBytes) }
 
-func meet(a, b *host) {
-	a.t.Helper()
-	a.pull(b, 1<<20)
-	b.pull(a, 1<<20)
-}
-
-// rows is a view as a plain map: what a fold writes, in any order of Apply.
-type rows map[string]string
-
-func (r rows) Get(k []byte) ([]byte, error) {
-	v, ok := r[string(k)]
-	if !ok {
-		return nil, oplog.ErrNotFound
-	}
-	return []byte(v), nil
-}
-
-func (r rows) Scan(prefix, start []byte, reverse bool, fn func(key, value []byte) (bool, error)) error {
-	var keys []string
-	for k := range r {
-		if bytes.HasPrefix([]byte(k), prefix) && (start == nil || !reverse && k >= string(start) || reverse && k <= string(start)) {
-			keys = append(keys, k)
-		}
-	}
-	sort.Strings(keys)
-	for n := range keys {
-		k := keys[n]
-		if reverse {
-			k = keys[len(keys)-1-n]
-		}
-		if more, err := fn([]byte(k), []byte(r[k])); err != nil || !more {
-			return err
-		}
-	}
-	return nil
-}
-
-func (r rows) Insert(k, v []byte) error {
-	if _, twice := r[string(k)]; twice {
-		panic("inserted twice: " + string(k[:1]))
-	}
-	return r.Set(k, v)
-}
-
-func (r rows) Set(k, v []byte) error { r[string(k)] = string(v); return nil }
-
-func (r rows) Delete(k []byte) error { delete(r, string(k)); return nil }
+func meet(a, b *host) { foldtest.Meet(a.Log, b.Log) }
