@@ -1,0 +1,234 @@
+package replica
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"encoding/hex"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"tallystick/oplog"
+)
+
+// steady gives the same bytes in every run.
+type steady struct{ n byte }
+
+func (s *steady) Read(b []byte) (int, error) {
+	for i := range b {
+		s.n++
+		b[i] = s.n
+	}
+	return len(b), nil
+}
+
+// steadyDevice is a device whose every byte is the same in every run.
+func steadyDevice(t testing.TB, seed byte) *device {
+	t.Helper()
+	priv := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{seed}, ed25519.SeedSize))
+	log, err := oplog.Open(testContext(t), oplog.Config{InMemory: true, Signer: priv, Rand: &steady{seed},
+		Wall: func() int64 { return 1_700_000_000_000 }, Projections: []oplog.Projection{NewMembership(MeshID{})}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { log.Close() })
+	return &device{oplog.DeviceKey(priv.Public().(ed25519.PublicKey)), log}
+}
+
+// formats are examples of everything replica writes that outlives the process
+// or leaves it, apart from the sync stream.
+func formats(t testing.TB) map[string][]byte {
+	t.Helper()
+	must := func(b []byte, err error) []byte {
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	f, b := steadyDevice(t, 1), steadyDevice(t, 2)
+	self := f.log.Self()
+	genesis, err := genesisOp(self, "alpha")
+	f.append(t, genesis, err)
+	first, err := cutLink(f.log, f.log.Self(), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	admit, err := admitOp(b.key, "beta")
+	res := f.append(t, admit, err)
+	second, err := cutLink(f.log, f.log.Self(), res.Ref.Seq())
+	if err != nil {
+		t.Fatal(err)
+	}
+	label, err := labelOp(b.log.Self(), "beta")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mesh := MeshOf(self.ID)
+	shown := must(proof{first}.append(second).encode())
+	gkey, err := newGossipKey(&steady{3}, 1_700_000_000_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := inviteToken{Version: tokenVersion, Mesh: mesh[:], Key: f.key[:], Addrs: []string{"192.0.2.1:7717"},
+		Secret: bytes.Repeat([]byte{7}, secretSize), Expires: 1_700_000_600_000}
+	text, err := token.encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	peers := []peerRecord{{Key: f.key[:], Label: "alpha", Addrs: token.Addrs, Seen: 1_700_000_000_000}}
+	id := inviteID(token.Secret)
+	return map[string][]byte{
+		"file":         encodeFile(meshMagic, []byte("body")),
+		"device_key":   encodeFile(deviceKeyMagic, bytes.Repeat([]byte{1}, ed25519.SeedSize)),
+		"gossip_key":   encodeFile(gossipKeyMagic, gkey[:]),
+		"mesh":         encodeFile(meshMagic, must(marshalArrays(&meshState{Mesh: mesh[:], Label: "beta", Proof: []byte{0x90}}))),
+		"peers":        encodeFile(peersMagic, must(marshalArrays(peers))),
+		"genesis":      genesis.Body,
+		"admit":        admit.Body,
+		"label":        label.Body,
+		"proof":        shown,
+		"token":        []byte(text),
+		"join_request": encodeFile(joinQMagic, must(marshalArrays(&joinRequest{Version: 1, Invite: id[:], Label: "beta", Wall: 1_700_000_000_000, Proof: make([]byte, 32)}))),
+		"join_answer": encodeFile(joinAMagic, must(marshalArrays(&joinAnswer{Mesh: mesh[:], Label: "beta", Inviter: "alpha", Wall: 1_700_000_000_000,
+			Proof: []byte{0x90}, Peers: peers, Gossip: gkey[:]}))),
+		"join_refusal": encodeFile(joinAMagic, must(marshalArrays(&joinAnswer{Code: "invite_used", Message: "m", Field: "token", Hint: "h"}))),
+	}
+}
+
+// TestL8_MembershipFormats: the bytes are those of testdata/mesh, which
+// -update writes anew. A change here is a new version of the format.
+func TestL8_MembershipFormats(t *testing.T) {
+	for name, b := range formats(t) {
+		path := filepath.Join("testdata", "mesh", name+".hex")
+		if flag.Lookup("update").Value.String() == "true" {
+			if err := os.WriteFile(path, []byte(wrap(hex.EncodeToString(b))), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		golden, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := hex.EncodeToString(b), strings.Join(strings.Fields(string(golden)), ""); got != want {
+			t.Errorf("%s:\n%s\ngolden\n%s", name, got, want)
+		}
+	}
+}
+
+func wrap(s string) string {
+	var b strings.Builder
+	for len(s) > 96 {
+		b.WriteString(s[:96] + "\n")
+		s = s[96:]
+	}
+	return b.String() + s + "\n"
+}
+
+// TestL8_GoldenFilesAreRead: what is in testdata/mesh is what this program
+// reads, so that a change of the reader shows as well.
+func TestL8_GoldenFilesAreRead(t *testing.T) {
+	golden := func(name string) []byte {
+		b, err := os.ReadFile(filepath.Join("testdata", "mesh", name+".hex"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err = hex.DecodeString(strings.Join(strings.Fields(string(b)), ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	tok, err := parseToken(string(golden("token")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := decodeProof(golden("proof"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := steadyDevice(t, 2)
+	if label, err := p.verify(MeshID(tok.Mesh), b.key, nobody); err != nil || label != "beta" {
+		t.Errorf("proof: label %q, %v", label, err)
+	}
+	var q joinRequest
+	if err := readJoin(bytes.NewReader(golden("join_request")), joinQMagic, &q); err != nil || q.Label != "beta" {
+		t.Errorf("request %+v, %v", q, err)
+	}
+	var a joinAnswer
+	if err := readJoin(bytes.NewReader(golden("join_answer")), joinAMagic, &a); err != nil || a.Inviter != "alpha" || len(a.Peers) != 1 {
+		t.Errorf("answer %+v, %v", a, err)
+	}
+	body, err := decodeFile(peersMagic, golden("peers"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if list, err := decodePeers(body); err != nil || len(list) != 1 || list[0].Addrs[0] != tok.Addrs[0] {
+		t.Errorf("peers %+v, %v", list, err)
+	}
+}
+
+// TestL8_MembershipPage: the examples of docs/format-mesh.md are golden bytes
+// and its limits are the code's.
+func TestL8_MembershipPage(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "docs", "format-mesh.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(text)
+	examples := regexp.MustCompile("(?s)<!-- golden (\\w+) -->\n```\n(.*?)```").FindAllStringSubmatch(page, -1)
+	if len(examples) < 3 {
+		t.Fatalf("%d worked examples", len(examples))
+	}
+	line := regexp.MustCompile(`^((?:[0-9a-f]{2} )*[0-9a-f]{2})(  |\n|$)`)
+	for _, e := range examples {
+		golden, err := os.ReadFile(filepath.Join("testdata", "mesh", e[1]+".hex"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for l := range strings.Lines(e[2]) {
+			m := line.FindStringSubmatch(l)
+			if m == nil {
+				t.Fatalf("example %s: line %q", e[1], l)
+			}
+			got += strings.ReplaceAll(m[1], " ", "")
+		}
+		if want := strings.Join(strings.Fields(string(golden)), ""); got != want {
+			t.Errorf("example %s:\n%s\ngolden\n%s", e[1], got, want)
+		}
+	}
+	for name, v := range map[string]int{"maxFile": maxFile, "maxMemberBody": maxMemberBody, "maxLinks": maxLinks, "maxLinkBytes": maxLinkBytes,
+		"maxProofBytes": maxProofBytes, "maxToken": maxToken, "maxJoinBytes": maxJoinBytes, "maxRemember": maxRemember, "maxPeersTold": maxPeersTold} {
+		if !strings.Contains(page, fmt.Sprintf("| `%s` | %d |", name, v)) {
+			t.Errorf("the page does not give %s as %d", name, v)
+		}
+	}
+}
+
+func FuzzDecodeFile(f *testing.F) {
+	for name, b := range formats(f) {
+		if name != "token" {
+			f.Add(b)
+		}
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for _, magic := range []string{meshMagic, deviceKeyMagic, gossipKeyMagic, peersMagic} {
+			body, err := decodeFile(magic, b)
+			if err != nil {
+				continue
+			}
+			if !bytes.Equal(encodeFile(magic, body), b) {
+				t.Error("reading and writing again gives other bytes")
+			}
+			_, _ = decodePeers(body) // must not panic
+		}
+		var q joinRequest
+		_ = readJoin(bytes.NewReader(b), joinQMagic, &q)
+		var a joinAnswer
+		_ = readJoin(bytes.NewReader(b), joinAMagic, &a)
+	})
+}
