@@ -361,7 +361,7 @@ func (r *replica) react(floor hlc.Timestamp, all ...*replica) {
 		var ops []oplog.Op
 		r.view(func(s oplog.Snapshot) (err error) {
 			env := query.Env{Self: r.log.Self(), Label: r.name, Now: time.UnixMilli(r.wall), Horizon: r.horizon(floor, all...)}
-			ops, err = re.React(s, env)
+			ops, _, err = re.React(s, env)
 			return err
 		})
 		if len(ops) > 0 {

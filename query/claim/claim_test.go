@@ -469,7 +469,7 @@ func TestK1_ReactorTellsEachLoserOnce(t *testing.T) {
 	if err := r.Apply(m.entry(2, 40, op.Kind, op.Author, op.Body)); err != nil {
 		t.Fatal(err)
 	}
-	if ops, _ := claim.React(r, h); len(ops) != 0 {
+	if ops, _, _ := claim.React(r, h); len(ops) != 0 {
 		t.Fatalf("told twice: %+v", ops)
 	}
 	if n, _ := claim.Notices(r, bob, h, nil); len(n) != 0 {
@@ -484,7 +484,7 @@ func TestK1_ReactorTellsEachLoserOnce(t *testing.T) {
 		t.Fatalf("notice %+v", rec)
 	}
 	h.Self = foldtest.Origin(3)
-	if ops, _ := claim.React(r, h); len(ops) != 1 || ops[0].OpID != "superseded-"+c.Hash.String() {
+	if ops, _, _ := claim.React(r, h); len(ops) != 1 || ops[0].OpID != "superseded-"+c.Hash.String() {
 		t.Fatalf("carol's home owes its own: %+v", ops)
 	}
 }
