@@ -139,6 +139,25 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
+// TestMessages: what a caller reads names the field, what was wrong with it
+// and what would do.
+func TestMessages(t *testing.T) {
+	e := newEnv(t)
+	for args, want := range map[string]string{
+		`{"limit":null}`:           `limit is null; leave the field out instead of sending null`,
+		`{"limit":501}`:            `limit must be a whole number from 1 to 500, not 501; send a whole number from 1 to 500`,
+		`{"stream":["s"]}`:         `stream must be a string on one line, not a list; send a string on one line`,
+		`{"preview":"yes"}`:        `preview must be true or false, not a string; send true or false`,
+		`{"status":"done"}`:        `status is "done", which is not one of open, claimed, ready, applied, blocked, failed, superseded, released; use one of the allowed values`,
+		`{"nonsense":1}`:           `event_list has no field "nonsense"; use only the allowed fields`,
+		`{"room":"r","room":"r2"}`: `room is given twice; give each field once`,
+	} {
+		if bad := e.refused(claude, "event_list", args); bad.Error() != want {
+			t.Errorf("%s: %s", args, bad.Error())
+		}
+	}
+}
+
 // TestI8_Identity: the identity is bound by the server; arguments never
 // change it, and @me never widens.
 func TestI8_Identity(t *testing.T) {

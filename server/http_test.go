@@ -62,6 +62,9 @@ func TestHTTPRevisions(t *testing.T) {
 		t.Run("OK "+revision, func(t *testing.T) {
 			cs := connect(t, &mcp.StreamableClientTransport{Endpoint: s.URL(), HTTPClient: hc}, revision)
 			defer cs.Close()
+			if got := cs.InitializeResult().ProtocolVersion; got != revision && revision != "" {
+				t.Errorf("speaks revision %s", got)
+			}
 			res, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "whoami", Arguments: map[string]any{}})
 			if err != nil {
 				t.Fatal(err)

@@ -171,6 +171,34 @@ func TestSocketCloseEndsWaits(t *testing.T) {
 	}
 }
 
+// TestA2_WaitOutlivesOwner: a long poll goes on with the next owner when the
+// one it hangs on ends.
+func TestA2_WaitOutlivesOwner(t *testing.T) {
+	e := newEnv(t)
+	runDir, u := listenSocket(t, e.svc)
+	var next *SocketServer
+	c := dialSocket(t, ClientOptions{RunDir: runDir, Start: func(context.Context) (err error) {
+		next, err = ListenSocket(runDir, e.svc)
+		return err
+	}})
+	done := make(chan json.RawMessage)
+	go func() {
+		out, bad := c.Call(t.Context(), claude, "event_wait", json.RawMessage(`{"to_agent":"@me"}`), "")
+		if bad != nil {
+			t.Error(bad)
+		}
+		done <- out
+	}()
+	e.untilWaiting(1)
+	u.Close()
+	e.untilWaiting(1)
+	e.append(codex, "mac:claude:tally", "after")
+	if out := <-done; next == nil || bodies(parse(t, out)) != "after" {
+		t.Errorf("%s", out)
+	}
+	next.Close()
+}
+
 // TestA2_ClientStarts: an absent owner is started, by any number of callers.
 func TestA2_ClientStarts(t *testing.T) {
 	e := newEnv(t)
