@@ -8,7 +8,7 @@ import (
 
 	"tallystick/oplog"
 	"tallystick/query/document"
-	"tallystick/query/internal/foldtest"
+	"tallystick/query/internal/viewtest"
 	"tallystick/query/refusal"
 )
 
@@ -218,7 +218,7 @@ func TestReadsCostThePage(t *testing.T) {
 				"merges": func(s oplog.Snapshot) error { _, err := Merges(s, MergeFilter{}); return err },
 			} {
 				steps := 0
-				if err := fn(foldtest.Counting{Snapshot: s, Steps: &steps}); err != nil {
+				if err := fn(viewtest.Counting{Snapshot: s, Steps: &steps}); err != nil {
 					t.Error(err)
 				}
 				out[name] = steps
@@ -269,7 +269,7 @@ func TestFoldCostsTheEntry(t *testing.T) {
 		last := h.Entries()
 		h.view(func(s oplog.Snapshot) error {
 			for _, e := range last[len(last)-5:] {
-				if err := (View{}).Apply(dry{foldtest.CountingReader{Reader: s.View(ViewName), Steps: &steps}}, &e); err != nil {
+				if err := (View{}).Apply(dry{viewtest.CountingReader{Reader: s.View(ViewName), Steps: &steps}}, &e); err != nil {
 					return err
 				}
 			}

@@ -11,7 +11,7 @@ import (
 
 	"tallystick/oplog"
 	"tallystick/query/imported"
-	"tallystick/query/internal/foldtest"
+	"tallystick/query/internal/viewtest"
 )
 
 // edit lets a host do something that a caller may do; refusals are fine.
@@ -194,15 +194,15 @@ func TestM1_AnyOrderAnySplit(t *testing.T) {
 			}
 		}
 		entries := hosts[0].Entries()
-		want, err := foldtest.Fold(View{}, entries)
+		want, err := viewtest.Fold(View{}, entries)
 		if err != nil {
 			rt.Fatal(err)
 		}
-		got, err := foldtest.Fold(View{}, rapid.Permutation(entries).Draw(rt, "order"))
+		got, err := viewtest.Fold(View{}, rapid.Permutation(entries).Draw(rt, "order"))
 		if err != nil {
 			rt.Fatal(err)
 		}
-		if diff := foldtest.Same(want, got); diff != "" {
+		if diff := viewtest.Same(want, got); diff != "" {
 			rt.Fatal(diff)
 		}
 		live, lost := model(entries)

@@ -10,8 +10,8 @@ import (
 
 	"tallystick/oplog"
 	"tallystick/query/imported"
-	"tallystick/query/internal/foldtest"
 	"tallystick/query/internal/pack"
+	"tallystick/query/internal/viewtest"
 )
 
 func samples() map[string][]byte {
@@ -83,7 +83,7 @@ func TestL6_Quarantine(t *testing.T) {
 	for name, c := range bad {
 		e := oplog.Entry{Header: oplog.Header{Kind: c.kind, Author: "a:b:c"}, Body: c.body}
 		var q *oplog.QuarantineError
-		if err := (View{}).Apply(foldtest.Rows{}, &e); !errors.As(err, &q) || q.Reason == "" {
+		if err := (View{}).Apply(viewtest.Rows{}, &e); !errors.As(err, &q) || q.Reason == "" {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -92,7 +92,7 @@ func TestL6_Quarantine(t *testing.T) {
 		"no author":     {Header: oplog.Header{Kind: KindFact}, Body: samples()["fact"]},
 	} {
 		var q *oplog.QuarantineError
-		if err := (View{}).Apply(foldtest.Rows{}, &e); !errors.As(err, &q) {
+		if err := (View{}).Apply(viewtest.Rows{}, &e); !errors.As(err, &q) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

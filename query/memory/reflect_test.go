@@ -10,7 +10,7 @@ import (
 
 	"tallystick/oplog"
 	"tallystick/query/internal/args"
-	"tallystick/query/internal/foldtest"
+	"tallystick/query/internal/viewtest"
 	"tallystick/query/refusal"
 )
 
@@ -240,7 +240,7 @@ func TestC8_UpdateLeavesNoGap(t *testing.T) {
 		t.Fatalf("after a failed update: %q", got)
 	}
 	h.must(ops, nil)
-	view := foldtest.Rows{}
+	view := viewtest.Rows{}
 	for _, e := range h.Entries() {
 		if err := (View{}).Apply(view, &e); err != nil {
 			t.Fatal(err)

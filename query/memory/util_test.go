@@ -6,19 +6,19 @@ import (
 	"testing"
 
 	"tallystick/oplog"
-	"tallystick/query/internal/foldtest"
+	"tallystick/query/internal/viewtest"
 )
 
 // host is one replica's log in memory.
 type host struct {
-	*foldtest.Log
+	*viewtest.Log
 	t      testing.TB
 	author string
 }
 
 func newHost(t testing.TB, name string) *host {
 	t.Helper()
-	l := foldtest.New(t, name, View{})
+	l := viewtest.New(t, name, View{})
 	return &host{Log: l, t: t, author: l.Author}
 }
 
@@ -102,4 +102,4 @@ func (h *host) digest() string { return h.Digest() }
 
 func (h *host) pull(from *host, maxBytes int) { h.Pull(from.Log, maxBytes) }
 
-func meet(a, b *host) { foldtest.Meet(a.Log, b.Log) }
+func meet(a, b *host) { viewtest.Meet(a.Log, b.Log) }

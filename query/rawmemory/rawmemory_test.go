@@ -15,7 +15,7 @@ import (
 	"tallystick/query/document"
 	"tallystick/query/identity"
 	"tallystick/query/imported"
-	"tallystick/query/internal/foldtest"
+	"tallystick/query/internal/viewtest"
 	"tallystick/query/refusal"
 )
 
@@ -23,13 +23,13 @@ var all = identity.Filter{All: true}
 
 func of(id string) identity.Filter { return identity.Filter{Identity: id} }
 
-func add(l *foldtest.Log, t Turn) string {
+func add(l *viewtest.Log, t Turn) string {
 	l.TB.Helper()
-	return ID(l.Add(foldtest.One(NewOp(l.Author, t)))[0].Ref)
+	return ID(l.Add(viewtest.One(NewOp(l.Author, t)))[0].Ref)
 }
 
 // foreign appends a payload that a local caller could not write.
-func foreign(l *foldtest.Log, t Turn) string {
+func foreign(l *viewtest.Log, t Turn) string {
 	l.TB.Helper()
 	return ID(l.Add([]oplog.Op{{Kind: Kind, Author: l.Author, Body: t.encode()}}, nil)[0].Ref)
 }
@@ -38,7 +38,7 @@ func turn(session, text string, ids ...string) Turn {
 	return Turn{Session: session, Prompt: text, Thought: "secret " + text, Response: "re " + text, ToolCalls: -1, Identities: ids}
 }
 
-func session(l *foldtest.Log, q SessionQuery) (p SessionPage) {
+func session(l *viewtest.Log, q SessionQuery) (p SessionPage) {
 	l.TB.Helper()
 	l.Read(func(s oplog.Snapshot) (err error) {
 		p, err = Session(s, q)
@@ -47,7 +47,7 @@ func session(l *foldtest.Log, q SessionQuery) (p SessionPage) {
 	return p
 }
 
-func recent(l *foldtest.Log, q RecentQuery) (p RecentPage) {
+func recent(l *viewtest.Log, q RecentQuery) (p RecentPage) {
 	l.TB.Helper()
 	l.Read(func(s oplog.Snapshot) (err error) {
 		p, err = Recent(s, q)
@@ -66,7 +66,7 @@ func prompts(list []Record) (out []string) {
 // TestAgentIdentity is the one rule on both readings: whole tokens of
 // sourceAgentIdentities, case-sensitive.
 func TestAgentIdentity(t *testing.T) {
-	l := foldtest.New(t, "mac", View{})
+	l := viewtest.New(t, "mac", View{})
 	add(l, turn("s", "1", "a"))
 	add(l, turn("s", "2", "@ab"))
 	add(l, turn("s", "3", "@a", "b", "@b"))
@@ -109,7 +109,7 @@ func TestAgentIdentity(t *testing.T) {
 }
 
 func TestSessionPages(t *testing.T) {
-	l := foldtest.New(t, "mac", View{})
+	l := viewtest.New(t, "mac", View{})
 	var want []string
 	for i := range 230 {
 		text := fmt.Sprint(i)
@@ -157,7 +157,7 @@ func TestSessionPages(t *testing.T) {
 // TestRecentKeyset: pages of recent turns neither repeat nor skip, equal and
 // unreadable timestamps included, while new turns come in.
 func TestRecentKeyset(t *testing.T) {
-	l := foldtest.New(t, "mac", View{})
+	l := viewtest.New(t, "mac", View{})
 	times := []string{"2026-01-02T03:04:05Z", "2026-01-02T03:04:05.000+00:00", "no date", "2026-01-02T04:04:05.1+01:00", "", "1969-12-31T23:59:59Z", "31.12.2025"}
 	for i := range 57 {
 		tn := turn("s", fmt.Sprint(i), "a")
@@ -227,7 +227,7 @@ func atoi(s string) (n int) {
 // TestThoughtsAreTheirOwners: thoughts show in the private projection only,
 // and only those of the caller's own turns.
 func TestThoughtsAreTheirOwners(t *testing.T) {
-	l := foldtest.New(t, "mac", View{})
+	l := viewtest.New(t, "mac", View{})
 	add(l, turn("s", "mine", "a"))
 	add(l, turn("s", "theirs", "b"))
 	for _, c := range []struct {
@@ -310,7 +310,7 @@ func TestParseAdd(t *testing.T) {
 // and copied in any pieces.
 func TestM1_AnyOrderAnySplit(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		logs := []*foldtest.Log{foldtest.New(t, "red", View{}), foldtest.New(t, "blue", View{})}
+		logs := []*viewtest.Log{viewtest.New(t, "red", View{}), viewtest.New(t, "blue", View{})}
 		for n := rapid.IntRange(1, 20).Draw(rt, "steps"); n > 0; n-- {
 			l := logs[rapid.IntRange(0, 1).Draw(rt, "log")]
 			l.Later(int64(rapid.IntRange(0, 4).Draw(rt, "later")))
@@ -327,15 +327,15 @@ func TestM1_AnyOrderAnySplit(t *testing.T) {
 			rt.Fatal("views differ")
 		}
 		entries := logs[0].Entries()
-		want, err := foldtest.Fold(View{}, entries)
+		want, err := viewtest.Fold(View{}, entries)
 		if err != nil {
 			rt.Fatal(err)
 		}
-		got, err := foldtest.Fold(View{}, rapid.Permutation(entries).Draw(rt, "order"))
+		got, err := viewtest.Fold(View{}, rapid.Permutation(entries).Draw(rt, "order"))
 		if err != nil {
 			rt.Fatal(err)
 		}
-		if diff := foldtest.Same(want, got); diff != "" {
+		if diff := viewtest.Same(want, got); diff != "" {
 			rt.Fatal(diff)
 		}
 		for _, l := range logs {
@@ -345,7 +345,7 @@ func TestM1_AnyOrderAnySplit(t *testing.T) {
 }
 
 func TestImportsCountOnce(t *testing.T) {
-	a, b := foldtest.New(t, "mac", View{}), foldtest.New(t, "nas", View{})
+	a, b := viewtest.New(t, "mac", View{}), viewtest.New(t, "nas", View{})
 	key := imported.Key{Source: "s", ID: "1", Part: "turn"}
 	row := turn("s", "x", "a")
 	row.Import = key
@@ -353,7 +353,7 @@ func TestImportsCountOnce(t *testing.T) {
 	b.Later(100)
 	row.Prompt = "x changed"
 	second := add(b, row)
-	foldtest.Meet(a, b)
+	viewtest.Meet(a, b)
 	p := session(b, SessionQuery{Session: "s", Filter: all})
 	if p.Total != 1 || p.Memories[0].ID != first {
 		t.Errorf("%+v", p)
@@ -382,14 +382,14 @@ func TestImportsCountOnce(t *testing.T) {
 
 // TestReadsCostThePage: pages and counts do not depend on how much there is.
 func TestReadsCostThePage(t *testing.T) {
-	l := foldtest.New(t, "mac", View{})
+	l := viewtest.New(t, "mac", View{})
 	cost := func() (out [2]int) {
 		l.Read(func(s oplog.Snapshot) error {
-			_, err := Recent(foldtest.Counting{Snapshot: s, Steps: &out[0]}, RecentQuery{Filter: of("a")})
+			_, err := Recent(viewtest.Counting{Snapshot: s, Steps: &out[0]}, RecentQuery{Filter: of("a")})
 			if err != nil {
 				return err
 			}
-			_, err = Session(foldtest.Counting{Snapshot: s, Steps: &out[1]}, SessionQuery{Session: "s1", Filter: of("a"), Limit: 20})
+			_, err = Session(viewtest.Counting{Snapshot: s, Steps: &out[1]}, SessionQuery{Session: "s1", Filter: of("a"), Limit: 20})
 			return err
 		})
 		return out
@@ -444,7 +444,7 @@ func TestL6_Quarantine(t *testing.T) {
 	} {
 		e := oplog.Entry{Header: oplog.Header{Kind: Kind, Author: "a:b:c"}, Body: body}
 		var q *oplog.QuarantineError
-		if err := (View{}).Apply(foldtest.Rows{}, &e); !errors.As(err, &q) {
+		if err := (View{}).Apply(viewtest.Rows{}, &e); !errors.As(err, &q) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

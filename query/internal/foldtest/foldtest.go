@@ -1,232 +1,273 @@
-// Package foldtest helps tests to prove that a fold is a pure function of the
-// set of its entries: logs in memory, copying between them in pieces, and
-// folding in any order whatever (M1).
+// Package foldtest lets tests of folds say which entries there are and in
+// which order they arrive. It has a view in memory, entries with any stamp and
+// origin, and a snapshot over both.
 package foldtest
 
 import (
 	"bytes"
-	"context"
-	"crypto/ed25519"
 	"crypto/sha256"
+	"encoding/binary"
+	"errors"
 	"fmt"
-	"io"
-	"math/rand/v2"
-	"slices"
 	"sort"
-	"testing"
+	"strings"
 
+	"tallystick/hlc"
 	"tallystick/oplog"
 )
 
-// WallStart is the time at which the clocks of tests begin.
-const WallStart = 1_790_000_000_000
-
-// Log is one replica's log in memory, with a clock of its own.
-type Log struct {
-	*oplog.Log
-	TB     testing.TB
-	Author string // "NAME:agent:proj"
-	wall   *int64
+// Tx is a view in memory. It fails when an inserted key exists, which the
+// real one does not check.
+type Tx struct {
+	rows map[string][]byte
 }
 
-type seeded struct{ *rand.ChaCha8 }
+// NewTx returns an empty view.
+func NewTx() *Tx { return &Tx{rows: map[string][]byte{}} }
 
-// New opens a log that depends on nothing but its name. It is closed with the
-// test.
-func New(tb testing.TB, name string, projections ...oplog.Projection) *Log {
-	tb.Helper()
-	seed, wall := sha256.Sum256([]byte(name)), int64(WallStart)
-	l, err := oplog.Open(context.Background(), oplog.Config{
-		InMemory: true, MinFree: -1, Signer: ed25519.NewKeyFromSeed(seed[:]), Rand: io.Reader(seeded{rand.NewChaCha8(seed)}),
-		Wall: func() int64 { wall++; return wall }, Projections: projections,
-	})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { l.Close() })
-	return &Log{Log: l, TB: tb, Author: name + ":agent:proj", wall: &wall}
-}
-
-// Later moves the log's clock on.
-func (l *Log) Later(ms int64) { *l.wall += ms }
-
-// Add appends ops that must succeed.
-func (l *Log) Add(ops []oplog.Op, err error) []oplog.Appended {
-	l.TB.Helper()
-	if err != nil {
-		l.TB.Fatal(err)
-	}
-	done, err := l.Append(context.Background(), ops...)
-	if err != nil {
-		l.TB.Fatal(err)
-	}
-	return done
-}
-
-// One makes a list of the one op that constructors give.
-func One(op oplog.Op, err error) ([]oplog.Op, error) { return []oplog.Op{op}, err }
-
-// Read runs fn over a snapshot.
-func (l *Log) Read(fn func(s oplog.Snapshot) error) {
-	l.TB.Helper()
-	if err := l.View(fn); err != nil {
-		l.TB.Fatal(err)
-	}
-}
-
-// Digest is the digest of the first view.
-func (l *Log) Digest() string { return l.Views()[0].Digest }
-
-// Pull copies everything that from holds and l lacks, in pieces.
-func (l *Log) Pull(from *Log, maxBytes int) {
-	l.TB.Helper()
-	for again := true; again; {
-		again = false
-		for _, o := range from.Origins() {
-			rg, err := from.ReadRange(o.ID, l.Frontier().Seq(o.ID), maxBytes)
-			if err != nil {
-				l.TB.Fatal(err)
-			}
-			if rg.Count == 0 {
-				continue
-			}
-			if _, err := l.Ingest(context.Background(), rg); err != nil {
-				l.TB.Fatal(err)
-			}
-			again = true
-		}
-	}
-}
-
-// Meet copies both ways.
-func Meet(a, b *Log) {
-	a.TB.Helper()
-	a.Pull(b, 1<<20)
-	b.Pull(a, 1<<20)
-}
-
-// Entries lists the visible entries by arrival, births left out.
-func (l *Log) Entries() (list []oplog.Entry) {
-	l.TB.Helper()
-	l.Read(func(s oplog.Snapshot) error {
-		return s.Arrived(0, false, func(_ uint64, e *oplog.Entry) (bool, error) {
-			if e.Kind != "tally.birth" {
-				list = append(list, *e)
-			}
-			return true, nil
-		})
-	})
-	return list
-}
-
-// Fold folds entries in the order given.
-func Fold(p oplog.Projection, entries []oplog.Entry) (Rows, error) {
-	r := Rows{}
-	for i := range entries {
-		if err := p.Apply(r, &entries[i]); err != nil {
-			return nil, fmt.Errorf("entry %d of kind %s: %w", i, entries[i].Kind, err)
-		}
-	}
-	return r, nil
-}
-
-// Same describes the first row in which two views differ, empty when none.
-func Same(a, b Rows) string {
-	for k, v := range a {
-		if w, ok := b[k]; !ok || w != v {
-			return fmt.Sprintf("row %q is %x here and %x there", k, v, w)
-		}
-	}
-	for k, v := range b {
-		if _, ok := a[k]; !ok {
-			return fmt.Sprintf("row %q: %x only there", k, v)
-		}
-	}
-	return ""
-}
-
-// Rows is a view as a plain map: what a fold writes, in any order of Apply.
-type Rows map[string]string
-
-// View makes Rows an oplog.Views of one view.
-func (r Rows) View(string) oplog.Reader { return r }
-
-// Get implements oplog.Reader.
-func (r Rows) Get(k []byte) ([]byte, error) {
-	v, ok := r[string(k)]
+// Get returns the value or oplog.ErrNotFound.
+func (t *Tx) Get(key []byte) ([]byte, error) {
+	v, ok := t.rows[string(key)]
 	if !ok {
 		return nil, oplog.ErrNotFound
 	}
-	return []byte(v), nil
+	return v, nil
 }
 
-// Scan implements oplog.Reader.
-func (r Rows) Scan(prefix, start []byte, reverse bool, fn func(key, value []byte) (bool, error)) error {
+// Insert writes a key that must not exist.
+func (t *Tx) Insert(key, value []byte) error {
+	if _, ok := t.rows[string(key)]; ok {
+		return fmt.Errorf("foldtest: inserted key %q exists", key)
+	}
+	return t.Set(key, value)
+}
+
+// Set writes a key.
+func (t *Tx) Set(key, value []byte) error {
+	t.rows[string(key)] = append([]byte{}, value...)
+	return nil
+}
+
+// Delete removes a key, which must exist: folds know what they wrote.
+func (t *Tx) Delete(key []byte) error {
+	if _, ok := t.rows[string(key)]; !ok {
+		return fmt.Errorf("foldtest: deleted key %q does not exist", key)
+	}
+	delete(t.rows, string(key))
+	return nil
+}
+
+// Scan is that of oplog.Reader.
+func (t *Tx) Scan(prefix, start []byte, reverse bool, fn func(key, value []byte) (bool, error)) error {
 	var keys []string
-	for k := range r {
-		if bytes.HasPrefix([]byte(k), prefix) && (start == nil || !reverse && k >= string(start) || reverse && k <= string(start)) {
+	for k := range t.rows {
+		if strings.HasPrefix(k, string(prefix)) && (start == nil || !reverse && k >= string(start) || reverse && k <= string(start)) {
 			keys = append(keys, k)
 		}
 	}
 	sort.Strings(keys)
-	if reverse {
-		slices.Reverse(keys)
-	}
-	for _, k := range keys {
-		if more, err := fn([]byte(k), []byte(r[k])); err != nil || !more {
+	for n := range keys {
+		k := keys[n]
+		if reverse {
+			k = keys[len(keys)-1-n]
+		}
+		if more, err := fn([]byte(k), t.rows[k]); err != nil || !more {
 			return err
 		}
 	}
 	return nil
 }
 
-// Insert implements oplog.Tx; a key that exists is a mistake of the fold.
-func (r Rows) Insert(k, v []byte) error {
-	if _, twice := r[string(k)]; twice {
-		return fmt.Errorf("foldtest: key %q is inserted twice", k)
+// Dump shows all rows in key order, for comparing two views.
+func (t *Tx) Dump() string {
+	keys := make([]string, 0, len(t.rows))
+	for k := range t.rows {
+		keys = append(keys, k)
 	}
-	return r.Set(k, v)
+	sort.Strings(keys)
+	var b strings.Builder
+	for _, k := range keys {
+		fmt.Fprintf(&b, "%q = %x\n", k, t.rows[k])
+	}
+	return b.String()
 }
 
-// Set implements oplog.Tx.
-func (r Rows) Set(k, v []byte) error { r[string(k)] = string(v); return nil }
+// Len is the number of rows.
+func (t *Tx) Len() int { return len(t.rows) }
 
-// Delete implements oplog.Tx.
-func (r Rows) Delete(k []byte) error { delete(r, string(k)); return nil }
+// Origin is the origin of a made-up device.
+func Origin(device byte) oplog.OriginID { return oplog.OriginOf(Key(device), oplog.Incarnation{1}) }
 
-// Counting is a snapshot that counts the rows and entries that are read.
-type Counting struct {
-	oplog.Snapshot
-	Steps *int
+// Key is the key of a made-up device.
+func Key(device byte) oplog.DeviceKey { return oplog.DeviceKey{device, 0xfe} }
+
+// Entry makes an entry. Its hash is made of everything that tells it apart.
+func Entry(device byte, seq uint64, t hlc.Timestamp, kind, author string, body []byte) oplog.Entry {
+	e := oplog.Entry{
+		Header: oplog.Header{Origin: Origin(device), Seq: seq, Time: t, Kind: kind, Author: author},
+		Body:   body, Payload: oplog.EncodePayload(0, "", body),
+	}
+	b := binary.BigEndian.AppendUint64(e.Origin[:], seq)
+	b = binary.BigEndian.AppendUint64(b, uint64(t))
+	b = append(append(append(b, kind...), author...), body...)
+	e.Hash = sha256.Sum256(b)
+	return e
 }
 
-// View counts what is read of a view.
-func (c Counting) View(name string) oplog.Reader {
-	return CountingReader{c.Snapshot.View(name), c.Steps}
+// At is a stamp so many milliseconds after a fixed day.
+func At(ms int64) hlc.Timestamp { return hlc.New(1_767_225_600_000+ms, 0) }
+
+// Replica folds entries in the order in which they are given and answers as
+// an oplog.Snapshot.
+type Replica struct {
+	Projections []oplog.Projection
+	Hidden      map[oplog.Ref]bool // entries that are set aside: stored, not visible
+
+	views   map[string]*Tx
+	entries []oplog.Entry // by arrival
+	arrival map[oplog.Ref]uint64
+	stored  map[oplog.OriginID]map[uint64]bool
 }
 
-// Entry counts as one step.
-func (c Counting) Entry(ref oplog.Ref) (oplog.Entry, error) {
-	*c.Steps++
-	return c.Snapshot.Entry(ref)
+// NewReplica returns a replica with these folds.
+func NewReplica(p ...oplog.Projection) *Replica {
+	r := &Replica{
+		Projections: p, views: map[string]*Tx{}, Hidden: map[oplog.Ref]bool{}, arrival: map[oplog.Ref]uint64{},
+		stored: map[oplog.OriginID]map[uint64]bool{},
+	}
+	for _, p := range p {
+		r.views[p.Name()] = NewTx()
+	}
+	return r
 }
 
-// CountingReader counts the rows that are read.
-type CountingReader struct {
-	oplog.Reader
-	Steps *int
+// Apply folds entries. A quarantined one is kept out of sight. The first
+// other error is returned.
+func (r *Replica) Apply(entries ...oplog.Entry) error {
+	for i := range entries {
+		e := &entries[i]
+		if r.stored[e.Origin] == nil {
+			r.stored[e.Origin] = map[uint64]bool{}
+		}
+		if r.Hidden[e.Ref()] {
+			r.stored[e.Origin][e.Seq] = false
+			continue
+		}
+		aside := false
+		for _, p := range r.Projections {
+			for _, k := range p.Kinds() {
+				if k != e.Kind {
+					continue
+				}
+				err := p.Apply(r.views[p.Name()], e)
+				var q *oplog.QuarantineError
+				if errors.As(err, &q) {
+					aside = true
+				} else if err != nil {
+					return err
+				}
+			}
+		}
+		r.stored[e.Origin][e.Seq] = !aside
+		if !aside {
+			r.entries = append(r.entries, *e)
+			r.arrival[e.Ref()] = uint64(len(r.entries))
+		}
+	}
+	return nil
 }
 
-// Get counts as one step.
-func (c CountingReader) Get(k []byte) ([]byte, error) {
-	*c.Steps++
-	return c.Reader.Get(k)
+// Tx is a view's rows.
+func (r *Replica) Tx(name string) *Tx { return r.views[name] }
+
+// View is that of oplog.Views.
+func (r *Replica) View(name string) oplog.Reader {
+	if v, ok := r.views[name]; ok {
+		return v
+	}
+	return NewTx()
 }
 
-// Scan counts each row.
-func (c CountingReader) Scan(prefix, start []byte, reverse bool, fn func(k, v []byte) (bool, error)) error {
-	return c.Reader.Scan(prefix, start, reverse, func(k, v []byte) (bool, error) {
-		*c.Steps++
-		return fn(k, v)
-	})
+// Entry is that of oplog.Snapshot.
+func (r *Replica) Entry(ref oplog.Ref) (oplog.Entry, error) {
+	n, ok := r.arrival[ref]
+	if !ok {
+		return oplog.Entry{}, oplog.ErrNotFound
+	}
+	return r.entries[n-1], nil
+}
+
+// ByHash is that of oplog.Snapshot.
+func (r *Replica) ByHash(prefix []byte) (oplog.Entry, error) {
+	for _, e := range r.entries {
+		if bytes.HasPrefix(e.Hash[:], prefix) {
+			return e, nil
+		}
+	}
+	return oplog.Entry{}, oplog.ErrNotFound
+}
+
+// ByOp is that of oplog.Snapshot.
+func (r *Replica) ByOp(author, opID string) (oplog.Entry, error) {
+	for _, e := range r.entries {
+		if e.Author == author && e.OpID == opID {
+			return e, nil
+		}
+	}
+	return oplog.Entry{}, oplog.ErrNotFound
+}
+
+// Arrival is that of oplog.Snapshot.
+func (r *Replica) Arrival(ref oplog.Ref) (uint64, error) { return r.arrival[ref], nil }
+
+// LastArrival is that of oplog.Snapshot.
+func (r *Replica) LastArrival() uint64 { return uint64(len(r.entries)) }
+
+// Arrived is that of oplog.Snapshot.
+func (r *Replica) Arrived(after uint64, reverse bool, fn func(uint64, *oplog.Entry) (bool, error)) error {
+	if !reverse {
+		for n := after; n < uint64(len(r.entries)); n++ {
+			if more, err := fn(n+1, &r.entries[n]); err != nil || !more {
+				return err
+			}
+		}
+		return nil
+	}
+	if after == 0 || after > uint64(len(r.entries)) {
+		after = uint64(len(r.entries))
+	}
+	for n := after; n > 0; n-- {
+		if more, err := fn(n, &r.entries[n-1]); err != nil || !more {
+			return err
+		}
+	}
+	return nil
+}
+
+// Positions says how far each origin is visible: up to the last stored entry,
+// except for what is set aside.
+func (r *Replica) Positions() ([]oplog.Position, error) {
+	var out []oplog.Position
+	for origin, seqs := range r.stored {
+		p := oplog.Position{Origin: origin}
+		for seq := range seqs {
+			p.Seq = max(p.Seq, seq)
+		}
+		for seq := uint64(1); seq <= p.Seq; seq++ {
+			if !seqs[seq] {
+				p.Except = append(p.Except, seq)
+			}
+		}
+		for n := len(p.Except); n > 0 && p.Except[n-1] == p.Seq; n-- {
+			p.Seq--
+			p.Except = p.Except[:n-1]
+		}
+		for i := range r.entries {
+			if r.entries[i].Origin == origin && r.entries[i].Seq == p.Seq {
+				copy(p.Tag[:], r.entries[i].Hash[:8])
+			}
+		}
+		out = append(out, p)
+	}
+	return out, nil
 }
