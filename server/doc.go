@@ -6,7 +6,7 @@
 // Most programs need three calls. [New] builds the [Service] of the owner
 // process; [ListenSocket] and [ListenHTTP] serve it; [Dial] gives every other
 // process a [Client] that behaves like the Service. Both are a [Backend], and
-// [NewMCP] turns any Backend into an MCP server.
+// [ServeStdio] speaks MCP for any Backend.
 //
 // # Guarantees
 //
@@ -27,6 +27,6 @@
 // # Compatibility
 //
 // Tool names, schemas and results are a contract, held by a golden file of
-// tools/list. The MCP SDK is imported only here, and its types appear in no
-// exported signature but those of [NewMCP] and [ServeStdio]'s internals.
+// tools/list. The local API has a version of its own, [APIVersion]. The MCP
+// SDK is imported only here, and its types appear in no exported signature.
 package server
