@@ -8,7 +8,7 @@ import (
 // ringed is how many of the best documents look at their neighbours, bridged
 // of how many even a neighbour without a word of the question comes in.
 const (
-	ringed  = 400
+	ringed  = 250
 	bridged = 30
 )
 
@@ -25,14 +25,8 @@ func (s *search) context() {
 	if s.r.Neighbour <= 0 || len(c.bySess) == 0 {
 		return
 	}
-	top := make([]ranked, 0, len(sc.touched))
-	for _, n := range sc.touched {
-		if c.hot[n].session != 0 {
-			top = append(top, ranked{n: n, score: float64(sc.score[n])})
-		}
-	}
-	top = best(top, ringed, s.order)
-	slices.SortFunc(top, s.order)
+	top := slices.DeleteFunc(slices.Clone(s.top(ringed, false)), func(t slot) bool { return c.hot[t.n].session == 0 })
+	slices.SortFunc(top, s.bySlot)
 	gains := make([]float32, len(top))
 	type lone struct {
 		n    uint32
@@ -89,13 +83,28 @@ func (s *search) needy(words float64) float64 {
 	return s.r.Short * s.r.Short / (s.r.Short*s.r.Short + words*words)
 }
 
+func (s *search) bySlot(a, b slot) int {
+	switch {
+	case a.n == b.n:
+		return 0
+	case s.later(a, b):
+		return -1
+	}
+	return 1
+}
+
 const none = math.MaxUint32
 
 // around gives the visible documents one and two places before and after n in
 // its session.
 func (s *search) around(n uint32) (out [2][2]uint32) {
 	list := s.c.bySess[s.c.hot[n].session]
-	at, _ := slices.BinarySearchFunc(list, n, s.c.compareInSession)
+	at := -1
+	if len(list) <= 128 {
+		at = slices.Index(list, n)
+	} else {
+		at, _ = slices.BinarySearchFunc(list, n, s.c.compareInSession)
+	}
 	for side, step := range [2]int{-1, 1} {
 		i := at
 		for dist := range out {
@@ -117,13 +126,9 @@ func (s *search) around(n uint32) (out [2][2]uint32) {
 // feedback takes the terms that set the best documents apart and scores them
 // too, lightly: words the question did not know.
 func (s *search) feedback() {
-	c, sc := s.c, s.sc
-	top := make([]ranked, 0, len(sc.touched))
-	for _, n := range sc.touched {
-		top = append(top, ranked{n: n, score: float64(sc.score[n])})
-	}
-	top = best(top, s.r.FeedbackDocs, s.order)
-	slices.SortFunc(top, s.order)
+	c := s.c
+	top := s.top(s.r.FeedbackDocs, false)
+	slices.SortFunc(top, s.bySlot)
 	asked := map[uint32]bool{}
 	for i := range s.mult {
 		asked[s.mult[i].id] = true
@@ -143,7 +148,7 @@ func (s *search) feedback() {
 			if _, ok := weights[id]; !ok {
 				order = append(order, id)
 			}
-			weights[id] += r.score / top[0].score / words
+			weights[id] += float64(r.score/top[0].score) / words
 		})
 	}
 	found := make([]gain, 0, len(order))

@@ -19,6 +19,7 @@ type core struct {
 	sorted btree.Map[string, uint32]
 	terms  []term
 
+	lean []lean
 	hot  []hot
 	cold []cold
 	keys map[string]uint32 // document id -> number
@@ -65,6 +66,15 @@ type term struct {
 	all  uint32 // documents
 	sig  uint64 // letters, for fuzzy matching
 }
+
+// lean is what scoring looks at when there is no filter.
+type lean struct {
+	words   uint32 // hidden when it is not Live
+	session uint32
+}
+
+// hidden stands in lean.words for a document that is not shown by default.
+const hidden = 1<<32 - 1
 
 // hot is what a filter looks at.
 type hot struct {
@@ -241,7 +251,7 @@ func (c *core) put(p *prepared) {
 			k.idents = append(k.idents, id)
 		}
 	}
-	c.hot, c.cold = append(c.hot, h), append(c.cold, k)
+	c.push(h, k)
 	c.keys[k.id] = n
 	c.post(n, st)
 	c.list(n)
@@ -249,6 +259,15 @@ func (c *core) put(p *prepared) {
 		c.live++
 		c.liveLen += uint64(words)
 	}
+}
+
+// push appends a document's fixed parts.
+func (c *core) push(h hot, k cold) {
+	l := lean{h.words, h.session}
+	if h.state != stLive {
+		l.words = hidden
+	}
+	c.lean, c.hot, c.cold = append(c.lean, l), append(c.hot, h), append(c.cold, k)
 }
 
 func confidence(level int) uint8 { return uint8(min(max(level, Unverified), Verified)) }
@@ -414,7 +433,9 @@ func (c *core) setState(n uint32, s state) {
 			}
 		}
 		c.clearCounts()
+		c.lean[n].words = hidden
 		if is {
+			c.lean[n].words = h.words
 			c.live++
 			c.liveLen += uint64(h.words)
 		} else {

@@ -346,7 +346,7 @@ func (c *core) replayDoc(r *reader) {
 	}
 	k.fwd = c.fwd.put(start[:len(start)-len(r.b)])
 	n := uint32(len(c.hot))
-	c.hot, c.cold = append(c.hot, h), append(c.cold, k)
+	c.push(h, k)
 	if h.state != stReplaced {
 		c.keys[k.id] = n
 	} else {

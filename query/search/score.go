@@ -41,6 +41,7 @@ type scratch struct {
 	sessHit []uint32
 	sessAll []uint32
 	counted []bool
+	heap    []slot
 }
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
@@ -219,13 +220,15 @@ func (s *search) add(q *qterm, bit uint64, reach bool) {
 			tf, n = uvarint(b)
 			b = b[n:]
 		}
-		h := &c.hot[doc-1]
+		h := c.lean[doc-1]
 		if trivial {
-			if h.state != stLive {
+			if h.words == hidden {
 				continue
 			}
 		} else if !s.f.ok(c, doc-1) {
 			continue
+		} else if h.words == hidden {
+			h.words = c.hot[doc-1].words
 		}
 		f := float32(tf)
 		gain := w * f * (k1 + 1) / (f + base + slope*float32(h.words))
@@ -260,46 +263,73 @@ func (s *search) trust(n uint32) float64 {
 	return 1 + s.confWeight*(float64(s.c.hot[n].conf)-1)
 }
 
-// gather takes the best documents and what stands beside them.
+// gather takes the best documents.
 func (s *search) gather(k int) {
-	for _, n := range s.sc.touched {
-		r := ranked{n: n, score: float64(s.sc.score[n]), words: float64(s.sc.own[n]), mask: s.sc.mask[n], arms: armWords}
+	s.cand = make([]ranked, 0, min(k, len(s.sc.touched)))
+	for _, t := range s.top(k, s.confWeight != 0) {
+		r := ranked{n: t.n, score: float64(s.sc.score[t.n]), words: float64(s.sc.own[t.n]), mask: s.sc.mask[t.n], arms: armWords}
 		r.context = r.score - r.words
-		r.score *= s.trust(n)
+		r.score *= s.trust(t.n)
 		s.cand = append(s.cand, r)
 	}
-	s.cand = best(s.cand, k, s.order)
 }
 
-// best moves the k first of list by order to its front, unsorted but complete.
-func best(list []ranked, k int, order func(a, b ranked) int) []ranked {
-	if len(list) <= k {
-		return list
-	}
-	// A heap whose root is the last of those kept.
-	heap := list[:k]
-	for i := k/2 - 1; i >= 0; i-- {
-		sink(heap, i, order)
-	}
-	for _, r := range list[k:] {
-		if order(r, heap[0]) < 0 {
-			heap[0] = r
-			sink(heap, 0, order)
+// slot is a document on its way into a list of the best.
+type slot struct {
+	score float32
+	n     uint32
+}
+
+// top gives the k best of the touched documents by the score they have now,
+// in no order. Trusted says whether confidence counts.
+func (s *search) top(k int, trusted bool) []slot {
+	score := s.sc.score
+	heap := s.sc.heap[:0]
+	for _, n := range s.sc.touched {
+		t := slot{score[n], n}
+		if trusted {
+			t.score *= float32(s.trust(n))
 		}
+		if len(heap) < k {
+			if heap = append(heap, t); len(heap) == k {
+				for i := k/2 - 1; i >= 0; i-- {
+					s.sink(heap, i)
+				}
+			}
+			continue
+		}
+		if t.score < heap[0].score || t.score == heap[0].score && s.later(heap[0], t) {
+			continue
+		}
+		heap[0] = t
+		s.sink(heap, 0)
 	}
+	s.sc.heap = heap
 	return heap
 }
 
-func sink(heap []ranked, i int, order func(a, b ranked) int) {
+// later reports whether b comes after a in the total order.
+func (s *search) later(a, b slot) bool {
+	if a.score != b.score {
+		return b.score < a.score
+	}
+	if ta, tb := s.c.hot[a.n].time, s.c.hot[b.n].time; ta != tb {
+		return tb < ta
+	}
+	return s.c.cold[b.n].id > s.c.cold[a.n].id
+}
+
+// sink keeps the last of a heap at its root.
+func (s *search) sink(heap []slot, i int) {
 	for {
 		child := 2*i + 1
 		if child >= len(heap) {
 			return
 		}
-		if child+1 < len(heap) && order(heap[child+1], heap[child]) > 0 {
+		if child+1 < len(heap) && s.later(heap[child], heap[child+1]) {
 			child++
 		}
-		if order(heap[child], heap[i]) <= 0 {
+		if !s.later(heap[i], heap[child]) {
 			return
 		}
 		heap[i], heap[child] = heap[child], heap[i]

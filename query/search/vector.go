@@ -73,6 +73,7 @@ func (c *core) nearest(v []float32, f *filter, k int) []ranked {
 		return nil
 	}
 	var list []ranked
+	s := search{c: c}
 	for n, d := range c.vec.of {
 		if !f.ok(c, n) {
 			continue
@@ -81,10 +82,8 @@ func (c *core) nearest(v []float32, f *filter, k int) []ranked {
 			list = append(list, ranked{n: n, score: s})
 		}
 	}
-	s := search{c: c}
-	list = best(list, k, s.order)
 	slices.SortFunc(list, s.order)
-	return list
+	return list[:min(k, len(list))]
 }
 
 // fuse joins both arms by reciprocal ranks: what either finds is in, and
