@@ -10,7 +10,6 @@ import (
 
 	"tallystick/oplog"
 	"tallystick/query/identity"
-	"tallystick/query/internal/merge"
 	"tallystick/query/logstream"
 	"tallystick/query/refusal"
 )
@@ -101,7 +100,7 @@ func List(snap oplog.Snapshot, q Query) (Page, error) {
 		}
 	}
 	if int64(q.Offset) < page.Total {
-		if err := fill(snap, view, &q, &c, category, &page); err != nil {
+		if err := fill(snap, view, &q, category, &page); err != nil {
 			return Page{}, err
 		}
 	}
@@ -112,16 +111,12 @@ func List(snap oplog.Snapshot, q Query) (Page, error) {
 	return page, nil
 }
 
-// fill reads the rows of the page, merging the categories that have any.
-func fill(snap oplog.Snapshot, view oplog.Reader, q *Query, c *counts, category int, page *Page) error {
-	var prefixes [][]byte
-	for i := range categories {
-		if c.n[i] > 0 && (category < 0 || category == i) {
-			prefixes = append(prefixes, prefix(q.Filter.Identity, i))
-		}
-	}
+// fill reads the rows of the page.
+func fill(snap oplog.Snapshot, view oplog.Reader, q *Query, category int, page *Page) error {
+	prefix := prefixOf(q.Filter.Identity, category)
 	skip, size := q.Offset, 0
-	return merge.Scan(view, prefixes, nil, false, func(rest, _ []byte) (bool, error) {
+	return view.Scan(prefix, nil, false, func(key, _ []byte) (bool, error) {
+		rest := key[len(prefix):]
 		if skip > 0 {
 			skip--
 			return true, nil

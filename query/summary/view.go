@@ -19,21 +19,21 @@ const ViewName = "summary"
 // The rows of the view. The scope is an identity, or nothing for the whole
 // ledger.
 //
-//	i hash8(scope) category1 inverted time 8 id8 Ref   nothing
+//	i hash8(scope) inverted time 8 id8 Ref             nothing
+//	c hash8(scope) category1 inverted time 8 id8 Ref   nothing: the same by category
 //	n scope                                            for each category: how many, how many without a readable time
 //	k key16                                            import: Ref of the one that counts, time, category, identities
 //	d key16 Ref                                        nothing: copies that do not count
 const (
-	rowIndex = 'i'
-	rowCount = 'n'
-	rowKey   = 'k'
-	rowCopy  = 'd'
+	rowIndex    = 'i'
+	rowCategory = 'c'
+	rowCount    = 'n'
+	rowKey      = 'k'
+	rowCopy     = 'd'
 )
 
-const (
-	scopeLen = 1 + 8
-	restLen  = 8 + 8 + oplog.RefSize // inverted time, id, Ref: the order of pages
-)
+// restLen is the length of inverted time, id and Ref: the order of pages.
+const restLen = 8 + 8 + oplog.RefSize
 
 // noTime stands for a timestamp that cannot be read: it sorts last.
 const noTime = math.MinInt64
@@ -53,7 +53,7 @@ type View struct{}
 func (View) Name() string { return ViewName }
 
 // Version of the rows.
-func (View) Version() uint32 { return 1 }
+func (View) Version() uint32 { return 2 }
 
 // Kinds are summaries.
 func (View) Kinds() []string { return []string{Kind} }
@@ -155,15 +155,16 @@ func (it *item) put(tx oplog.Tx, delta int64) error {
 }
 
 func (it *item) putScope(tx oplog.Tx, scope string, delta int64) error {
-	key := it.indexKey(scope)
-	var err error
-	if delta > 0 {
-		err = tx.Insert(key, nil)
-	} else {
-		err = tx.Delete(key)
-	}
-	if err != nil {
-		return err
+	for _, prefix := range [2][]byte{prefixOf(scope, -1), prefixOf(scope, it.category)} {
+		var err error
+		if key := it.indexKey(prefix); delta > 0 {
+			err = tx.Insert(key, nil)
+		} else {
+			err = tx.Delete(key)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	c, err := readCounts(tx, scope)
 	if err != nil {
@@ -183,18 +184,23 @@ func (it *item) putScope(tx oplog.Tx, scope string, delta int64) error {
 	return tx.Set(countKey(scope), c.bytes())
 }
 
-func (it *item) indexKey(scope string) []byte {
-	b := prefix(scope, it.category)
-	b = binary.BigEndian.AppendUint64(b, ^(uint64(it.millis) ^ 1<<63)) // newest first, noTime last
+func (it *item) indexKey(prefix []byte) []byte {
+	b := binary.BigEndian.AppendUint64(prefix, ^(uint64(it.millis) ^ 1<<63)) // newest first, noTime last
 	tag := it.ref.Tag()
 	b = append(b, tag[:]...)
 	return append(b, it.ref[:]...)
 }
 
-func prefix(scope string, category int) []byte {
-	b := append(make([]byte, 0, scopeLen+1+restLen), rowIndex)
+// prefixOf is where the rows of a scope begin, of one category or, when it is
+// negative, of all.
+func prefixOf(scope string, category int) []byte {
+	b := append(make([]byte, 0, 1+8+1+restLen), rowIndex)
 	b = binary.BigEndian.AppendUint64(b, xxhash.Sum64String(scope))
-	return append(b, byte(category))
+	if category >= 0 {
+		b[0] = rowCategory
+		b = append(b, byte(category))
+	}
+	return b
 }
 
 func countKey(scope string) []byte { return append([]byte{rowCount}, scope...) }
