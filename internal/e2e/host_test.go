@@ -76,6 +76,7 @@ func newHost(t *testing.T, n network, label string) *host {
 	h.log = log
 	t.Cleanup(func() {
 		h.kill()
+		h.try("stop") // a verb that ran after a kill may have started an owner
 		if t.Failed() {
 			if b, err := os.ReadFile(log.Name()); err == nil && len(b) > 0 {
 				t.Logf("%s said:\n%s", label, tail(b, 4000))
