@@ -246,6 +246,9 @@ func OpenTasks(snap oplog.Snapshot, after oplog.Ref, now time.Time, fn func(Open
 		if err != nil {
 			return false, fmt.Errorf("claim: request: %w", err)
 		}
+		if !e.Present() {
+			return true, nil // erased: absent
+		}
 		raw, err := logstream.Decode(&e)
 		if err != nil {
 			return false, err

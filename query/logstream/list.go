@@ -155,6 +155,9 @@ func (l *lister) ordered(c cursor) error {
 		if err != nil {
 			return false, fmt.Errorf("logstream: event of a row: %w", err)
 		}
+		if !e.Present() {
+			return true, nil // erased: absent
+		}
 		raw, err := Decode(&e)
 		if err != nil {
 			return false, err

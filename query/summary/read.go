@@ -127,9 +127,19 @@ func fill(snap oplog.Snapshot, view oplog.Reader, q *Query, category int, page *
 		if len(rest) != restLen {
 			return false, fmt.Errorf("summary: index row of %d bytes", len(rest))
 		}
-		r, err := recordOf(snap, oplog.Ref(rest[16:]), q.Label)
+		e, err := snap.Entry(oplog.Ref(rest[16:]))
+		if err != nil {
+			return false, fmt.Errorf("summary: entry of a row: %w", err)
+		}
+		if !e.Present() {
+			return true, nil // erased: absent
+		}
+		r, err := NewRecord(&e, q.Label)
 		if err != nil {
 			return false, err
+		}
+		if !q.Filter.All && !slices.Contains(r.Identities, q.Filter.Identity) {
+			return true, nil // another identity with the same hash
 		}
 		b, err := json.Marshal(r)
 		if err != nil {
@@ -143,14 +153,6 @@ func fill(snap oplog.Snapshot, view oplog.Reader, q *Query, category int, page *
 		page.Summaries = append(page.Summaries, r)
 		return true, nil
 	})
-}
-
-func recordOf(snap oplog.Snapshot, ref oplog.Ref, label logstream.Labeler) (Record, error) {
-	e, err := snap.Entry(ref)
-	if err != nil {
-		return Record{}, fmt.Errorf("summary: entry of a row: %w", err)
-	}
-	return NewRecord(&e, label)
 }
 
 // NewRecord shows an entry of kind "summary".
