@@ -8,69 +8,76 @@ import (
 // ringed is how many of the best documents look at their neighbours, bridged
 // of how many even a neighbour without a word of the question comes in.
 const (
-	ringed  = 250
+	ringed  = 160
 	bridged = 30
 )
 
 // context lends documents the weight of their session and of their
-// neighbours: what is asked in one turn is often answered in the next.
-func (s *search) context() {
+// neighbours: what is asked in one turn is often answered in the next. It
+// gives the k best, and the neighbours that came in.
+func (s *search) context(k int) []slot {
 	c, sc := s.c, s.sc
 	if s.r.Session > 0 && len(sc.sessAll) > 0 {
 		w := float32(s.r.Session)
 		for _, n := range sc.touched {
-			sc.score[n] += w * s.needs(n) * sc.sess[c.hot[n].session]
+			if id := c.lean[n].session; id != 0 {
+				sc.score[n] += w * s.needs(n) * sc.sess[id]
+			}
 		}
 	}
+	ring := s.top(k, s.confWeight != 0)
 	if s.r.Neighbour <= 0 || len(c.bySess) == 0 {
-		return
+		return ring
 	}
-	top := slices.DeleteFunc(slices.Clone(s.top(ringed, false)), func(t slot) bool { return c.hot[t.n].session == 0 })
-	slices.SortFunc(top, s.bySlot)
-	gains := make([]float32, len(top))
+	slices.SortFunc(ring, s.bySlot)
+	first := ring[:min(len(ring), ringed)]
+	gains := make([]float32, len(first))
 	type lone struct {
 		n    uint32
 		gain float32
 	}
 	var alone []lone
-	for i, r := range top {
+	for i, r := range first {
+		if c.lean[r.n].session == 0 {
+			continue
+		}
 		for dist, sides := range s.around(r.n) {
 			for side, m := range sides {
 				if m == none {
 					continue
 				}
-				w := float32(s.r.Neighbour)
-				if dist == 1 {
-					w /= 3
-				}
-				if side == 1 {
-					w *= float32(s.r.Next)
-				}
-				gains[i] += w * sc.own[m]
+				gains[i] += s.beside(dist, side) * sc.own[m]
 				if i < bridged && sc.score[m] == 0 {
 					// Seen from there, this one is on the other side.
-					back := float32(s.r.Neighbour)
-					if side == 0 {
-						back *= float32(s.r.Next)
-					}
-					if dist == 1 {
-						back /= 3
-					}
-					alone = append(alone, lone{m, 2 * back * sc.own[r.n]})
+					alone = append(alone, lone{m, 2 * s.beside(dist, 1-side) * sc.own[r.n]})
 				}
 			}
 		}
 	}
-	for i, r := range top {
+	for i, r := range first {
 		sc.score[r.n] += gains[i] * s.needs(r.n)
 	}
 	for _, l := range alone {
 		if sc.score[l.n] == 0 {
 			sc.touched = append(sc.touched, l.n)
 			sc.score[l.n] = float32(s.r.Session) * s.needs(l.n) * sc.sess[c.hot[l.n].session]
+			ring = append(ring, slot{n: l.n})
 		}
 		sc.score[l.n] += l.gain * s.needs(l.n)
 	}
+	return ring
+}
+
+// beside is what a neighbour lends at a distance, on a side: 0 is before.
+func (s *search) beside(dist, side int) float32 {
+	w := s.r.Neighbour
+	if side == 1 {
+		w *= s.r.Next
+	}
+	if dist == 1 {
+		w /= 3
+	}
+	return float32(w)
 }
 
 // needs is how much of its context a document takes: a turn of ten words says
@@ -217,24 +224,27 @@ func compareText(a, b string) int {
 
 // phrases looks at the best documents word by word: words of the question that
 // stand side by side there too weigh more than the same words apart.
-func (s *search) phrases(front []ranked) {
+func (s *search) phrases(front []int32) {
 	pairs := s.q.pairs(s)
 	if len(pairs) == 0 {
 		return
 	}
-	for i := range front {
-		r := &front[i]
-		if r.arms&armWords == 0 {
-			continue
+	for _, i := range front {
+		r := &s.cand[i]
+		for j := range pairs {
+			if r.mask&pairs[j].bits == pairs[j].bits {
+				r.phrase = s.adjacent(r.n, pairs)
+				r.score += r.phrase * s.trust(r.n)
+				break
+			}
 		}
-		r.phrase = s.adjacent(r.n, pairs)
-		r.score += r.phrase * s.trust(r.n)
 	}
 }
 
 // pair is two terms that stood side by side in the question.
 type pair struct {
 	a, b   uint32
+	bits   uint64 // of both in a mask
 	weight float64
 	quoted bool
 }
@@ -243,10 +253,15 @@ type pair struct {
 func (s *search) adjacent(n uint32, pairs []pair) float64 {
 	var got [maxPairs]float64
 	prev, before := uint32(none), uint32(none)
-	s.c.each(n, func(_ int, id uint32, whole bool) {
-		if whole {
-			return
+	k := &s.c.cold[n]
+	b := s.c.fwd.at(k.fwd)
+	for range k.count {
+		v, w := uvarint(b)
+		b = b[w:]
+		if v&1 != 0 {
+			continue // an identifier kept whole takes no place
 		}
+		id := uint32(v >> 1)
 		for i := range pairs {
 			p := &pairs[i]
 			switch {
@@ -258,7 +273,7 @@ func (s *search) adjacent(n uint32, pairs []pair) float64 {
 			}
 		}
 		prev, before = id, prev
-	})
+	}
 	sum := 0.0
 	for i := range pairs {
 		sum += got[i]

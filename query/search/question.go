@@ -204,24 +204,26 @@ func sharedPrefix(a, b string) int {
 
 // pairs gives the neighbours among the question's words that the index knows.
 func (q *question) pairs(s *search) (out []pair) {
-	idf := map[uint32]float64{}
+	at := map[uint32]int{}
 	for i := range s.mult {
 		if s.mult[i].role <= roleWhole {
-			idf[s.mult[i].id] = s.mult[i].idf
+			at[s.mult[i].id] = i
 		}
 	}
 	for i, run := range q.runs {
 		for j := 0; j+1 < len(run); j++ {
 			a, okA := s.c.dict[run[j]]
 			b, okB := s.c.dict[run[j+1]]
-			if !okA || !okB || a == b {
+			atA, usedA := at[a]
+			atB, usedB := at[b]
+			if !okA || !okB || !usedA || !usedB || a == b {
 				continue
 			}
-			p := pair{a: a, b: b, quoted: q.quoted[i], weight: s.r.Phrase}
+			p := pair{a: a, b: b, bits: 1<<atA | 1<<atB, quoted: q.quoted[i], weight: s.r.Phrase}
 			if p.quoted {
 				p.weight = s.r.Quoted
 			}
-			if p.weight *= math.Min(idf[a], idf[b]); p.weight == 0 {
+			if p.weight *= math.Min(s.mult[atA].idf, s.mult[atB].idf); p.weight == 0 {
 				continue
 			}
 			if slices.ContainsFunc(out, func(o pair) bool { return o.a == a && o.b == b }) {

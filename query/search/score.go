@@ -105,7 +105,7 @@ type search struct {
 }
 
 // rerank is how many of the best documents are looked at word by word.
-const rerank = 200
+const rerank = 120
 
 // run scores and gives the best k documents, best first, in a total order, and
 // how many matched in all.
@@ -146,19 +146,29 @@ func (s *search) run(k int) ([]ranked, int) {
 	for _, n := range s.sc.touched {
 		s.sc.own[n] = s.sc.score[n]
 	}
-	s.context()
-	s.gather(max(k, rerank))
-	slices.SortFunc(s.cand, s.order)
+	s.gather(s.context(max(k, ringed)))
+	order := make([]int32, len(s.cand))
+	for i := range order {
+		order[i] = int32(i)
+	}
+	by := func(a, b int32) int { return s.order(&s.cand[a], &s.cand[b]) }
+	if len(order) > rerank {
+		slices.SortFunc(order, by)
+	}
 	// Only the first are looked at word by word, however deep the page: so
 	// pages of any size show one order.
-	front := s.cand[:min(len(s.cand), rerank)]
+	front := order[:min(len(order), rerank)]
 	s.phrases(front)
-	slices.SortFunc(front, s.order)
-	return s.cand[:min(len(s.cand), k)], matched
+	slices.SortFunc(front, by)
+	out := make([]ranked, min(k, len(order)))
+	for i := range out {
+		out[i] = s.cand[order[i]]
+	}
+	return out, matched
 }
 
 // order is total: score, newer first, then the id.
-func (s *search) order(a, b ranked) int {
+func (s *search) order(a, b *ranked) int {
 	if o := cmp.Compare(b.score, a.score); o != 0 {
 		return o
 	}
@@ -263,14 +273,14 @@ func (s *search) trust(n uint32) float64 {
 	return 1 + s.confWeight*(float64(s.c.hot[n].conf)-1)
 }
 
-// gather takes the best documents.
-func (s *search) gather(k int) {
-	s.cand = make([]ranked, 0, min(k, len(s.sc.touched)))
-	for _, t := range s.top(k, s.confWeight != 0) {
+// gather makes candidates of documents.
+func (s *search) gather(list []slot) {
+	s.cand = make([]ranked, len(list))
+	for i, t := range list {
 		r := ranked{n: t.n, score: float64(s.sc.score[t.n]), words: float64(s.sc.own[t.n]), mask: s.sc.mask[t.n], arms: armWords}
 		r.context = r.score - r.words
 		r.score *= s.trust(t.n)
-		s.cand = append(s.cand, r)
+		s.cand[i] = r
 	}
 }
 

@@ -82,7 +82,7 @@ func (c *core) nearest(v []float32, f *filter, k int) []ranked {
 			list = append(list, ranked{n: n, score: s})
 		}
 	}
-	slices.SortFunc(list, s.order)
+	slices.SortFunc(list, func(a, b ranked) int { return s.order(&a, &b) })
 	return list[:min(k, len(list))]
 }
 
