@@ -72,6 +72,9 @@ func (c *Core) onFrontier(s *session, m *MsgFrontier) {
 			c.peerAt(s, o, m.Tips[o])
 		}
 	}
+	if len(s.peer.tips) > oplog.MaxFrontierOrigins {
+		c.hangUp(s, WireProtocol, "a frontier of too many origins", violationRetry)
+	}
 }
 
 // learnFrontier takes the peer's whole frontier at the start of a session.
