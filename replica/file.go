@@ -1,7 +1,6 @@
 package replica
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -10,8 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-
-	"github.com/vmihailenco/msgpack/v5"
 )
 
 // Small files outside the store carry magic, version, length and checksum
@@ -127,16 +124,6 @@ func linkFresh(tmp, path string) error {
 		return fs.ErrExist
 	}
 	return os.Rename(tmp, path)
-}
-
-// marshalArrays encodes with msgpack, structs as arrays.
-func marshalArrays(v any) ([]byte, error) {
-	var b bytes.Buffer
-	enc := msgpack.NewEncoder(&b)
-	enc.UseArrayEncodedStructs(true)
-	enc.UseCompactInts(true)
-	err := enc.Encode(v)
-	return b.Bytes(), err
 }
 
 func syncDir(dir string) error {

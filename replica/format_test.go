@@ -232,3 +232,25 @@ func FuzzDecodeFile(f *testing.F) {
 		_ = readJoin(bytes.NewReader(b), joinAMagic, &a)
 	})
 }
+
+func TestA4_ClaimedLengthsAreChecked(t *testing.T) {
+	for what, b := range map[string]string{
+		"ErrEmpty": "", "ErrBin": "\x94\xc6\x20\x34\xb4\xd9x", "ErrStr": "\xdb\x7f\xff\xff\xff", "ErrArray": "\xdd\xff\xff\xff\xff",
+		"ErrNested": strings.Repeat("\x91", 20) + "\x01", "ErrMap": "\x81\x01\x01", "ErrTrailing": "\x01\x01", "ErrCut": "\x92\x01", "ErrLength": "\xc5\x01",
+	} {
+		if _, err := skipValue([]byte(b), 0); what != "ErrTrailing" && err == nil {
+			t.Errorf("%s is taken", what)
+		}
+		var v []any
+		if err := unmarshalArrays([]byte(b), &v); err == nil {
+			t.Errorf("%s is decoded", what)
+		}
+	}
+	b, err := marshalArrays([]any{nil, true, -1, -40000, 1 << 40, "s", []byte("b"), []string{"x"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rest, err := skipValue(b, 0); err != nil || len(rest) != 0 {
+		t.Errorf("%x: rest %x, %v", b, rest, err)
+	}
+}

@@ -1,7 +1,6 @@
 package replica
 
 import (
-	"bytes"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -16,8 +15,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/vmihailenco/msgpack/v5"
 
 	"tallystick/hlc"
 	"tallystick/oplog"
@@ -79,8 +76,7 @@ func parseToken(text string) (*inviteToken, error) {
 		return bad("it is garbled")
 	}
 	t := new(inviteToken)
-	r := bytes.NewReader(b)
-	if err := msgpack.NewDecoder(r).Decode(t); err != nil || r.Len() != 0 {
+	if err := unmarshalArrays(b, t); err != nil {
 		return bad("it is garbled")
 	}
 	if t.Version != tokenVersion {
@@ -289,7 +285,7 @@ func readJoin(r io.Reader, magic string, v any) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrFrame, err)
 	}
-	if err := msgpack.Unmarshal(body, v); err != nil {
+	if err := unmarshalArrays(body, v); err != nil {
 		return fmt.Errorf("%w: %w", ErrFrame, err)
 	}
 	return nil

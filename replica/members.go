@@ -12,8 +12,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/vmihailenco/msgpack/v5"
-
 	"tallystick/oplog"
 )
 
@@ -84,8 +82,7 @@ func decodeBody(e *oplog.Entry, dst any) error {
 	if len(e.Body) > maxMemberBody {
 		return oplog.Quarantine("%s of %d bytes, limit %d", e.Kind, len(e.Body), maxMemberBody)
 	}
-	r := bytes.NewReader(e.Body)
-	if err := msgpack.NewDecoder(r).Decode(dst); err != nil || r.Len() != 0 {
+	if err := unmarshalArrays(e.Body, dst); err != nil {
 		return oplog.Quarantine("%s does not parse", e.Kind)
 	}
 	return nil

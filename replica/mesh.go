@@ -1,12 +1,9 @@
 package replica
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
-
-	"github.com/vmihailenco/msgpack/v5"
 )
 
 const meshMagic = "tallymsh"
@@ -34,8 +31,7 @@ func loadMesh(cfg *Config) (*meshState, error) {
 		return nil, err
 	}
 	s := new(meshState)
-	r := bytes.NewReader(body)
-	if err := msgpack.NewDecoder(r).Decode(s); err != nil || r.Len() != 0 {
+	if err := unmarshalArrays(body, s); err != nil {
 		return nil, fmt.Errorf("%w: its body does not parse", errFileDamaged)
 	}
 	if len(s.Mesh) != len(MeshID{}) || CheckLabel(s.Label) != nil || len(s.Proof) > maxProofBytes {

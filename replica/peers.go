@@ -8,8 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/vmihailenco/msgpack/v5"
-
 	"tallystick/oplog"
 )
 
@@ -49,22 +47,13 @@ func loadPeers(cfg *Config, log *slog.Logger) []peerRecord {
 	return list
 }
 
-func decodePeers(b []byte) ([]peerRecord, error) {
-	dec := msgpack.NewDecoder(bytes.NewReader(b))
-	n, err := dec.DecodeArrayLen()
-	if err != nil {
+func decodePeers(b []byte) (list []peerRecord, err error) {
+	var all []peerRecord
+	if err := unmarshalArrays(b, &all); err != nil {
 		return nil, err
 	}
-	if n < 0 || n > maxPeers {
-		return nil, errFileDamaged
-	}
-	var list []peerRecord
-	for range n {
-		var p peerRecord
-		if err := dec.Decode(&p); err != nil {
-			return nil, err
-		}
-		if p.valid() {
+	for _, p := range all {
+		if p.valid() && len(list) < maxPeers {
 			list = append(list, p)
 		}
 	}

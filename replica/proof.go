@@ -39,23 +39,12 @@ func decodeProof(b []byte) (proof, error) {
 	if len(b) > maxProofBytes {
 		return nil, fmt.Errorf("proof of %d bytes, limit %d", len(b), maxProofBytes)
 	}
-	r := bytes.NewReader(b)
-	dec := msgpack.NewDecoder(r)
-	n, err := dec.DecodeArrayLen()
-	if err != nil {
+	var p proof
+	if err := unmarshalArrays(b, &p); err != nil {
 		return nil, err
 	}
-	if n < 0 || n > maxLinks {
-		return nil, fmt.Errorf("proof of %d links, limit %d", n, maxLinks)
-	}
-	p := make(proof, n)
-	for i := range p {
-		if err := dec.Decode(&p[i]); err != nil {
-			return nil, err
-		}
-	}
-	if r.Len() != 0 {
-		return nil, errors.New("bytes after the proof")
+	if len(p) > maxLinks {
+		return nil, fmt.Errorf("proof of %d links, limit %d", len(p), maxLinks)
 	}
 	return p, nil
 }
@@ -154,6 +143,9 @@ func (l *link) check(mesh MeshID) (admitter, key oplog.DeviceKey, label string, 
 
 // openEntry reads the opening of a payload, which ParseEntry leaves alone.
 func openEntry(e *oplog.Entry) error {
+	if _, err := skipValue(e.Payload, 0); err != nil {
+		return fmt.Errorf("payload does not parse: %w", err)
+	}
 	r := bytes.NewReader(e.Payload)
 	dec := msgpack.NewDecoder(r)
 	n, err := dec.DecodeArrayLen()

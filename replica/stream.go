@@ -64,6 +64,7 @@ func (r *Replica) serveStream(conn *tls.Conn, peer oplog.DeviceKey, addr string)
 			return Output{}
 		}
 		r.sessions[s.id] = s
+		r.core.SetAddrs(r.Addresses()) // the machine may have moved
 		return r.core.PeerUp(now, s.id, peer, addr != "")
 	}) {
 		s.cut(ErrClosed)
