@@ -492,6 +492,80 @@ func TestCursorOverTheRealLog(t *testing.T) {
 	}
 }
 
+// L7(c): two clones write one incarnation. A reader sees every entry of both
+// branches once, whichever arrived first, and its cursor never takes a seq of
+// one branch for the other's.
+func TestL7c_CursorSeesBothBranches(t *testing.T) {
+	a, clone, reader := open(t, 1), open(t, 1), open(t, 2)
+	say := func(r *replica, text string) {
+		r.must(logstream.NewOp("x-y", logstream.Event{Type: "status", Stream: "s", Room: "r", Body: text}))
+	}
+	say(a, "common")
+	say(clone, "common")
+	for i := 0; i < 3; i++ {
+		say(a, fmt.Sprint("a", i))
+	}
+	say(clone, "b0")
+	say(clone, "b1")
+	origin := a.log.Self().ID
+	if clone.log.Self().ID != origin {
+		t.Fatal("the clone is another incarnation")
+	}
+	toward := func(from *replica) {
+		tip := from.log.Frontier()[origin][0]
+		for {
+			rg, err := from.log.ReadToward(origin, reader.log.Frontier()[origin], tip, 1<<20)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if rg.Count == 0 {
+				break
+			}
+			if _, err := reader.log.Ingest(context.Background(), rg); err != nil {
+				t.Fatal(err)
+			}
+		}
+		reader.wall = max(reader.wall, from.wall)
+	}
+	seen := map[string]int{}
+	f := logstream.Filter{Limit: 1, Replica: reader.log.Self().ID}
+	read := func() (more bool) {
+		reader.view(func(s oplog.Snapshot) error {
+			p, err := logstream.List(s, f)
+			if err != nil {
+				return err
+			}
+			for _, e := range p.Events {
+				seen[e.ID]++
+			}
+			f.Cursor, more = p.NextCursor, p.HasMore
+			return nil
+		})
+		return more
+	}
+	toward(a)
+	read()
+	toward(clone) // the fork is found in the middle of the listing
+	for read() {
+	}
+	for read() {
+	}
+	say(a, "a3")
+	say(clone, "b2")
+	toward(clone)
+	toward(a)
+	for read() {
+	}
+	if len(seen) != 8 {
+		t.Errorf("%d of 8 entries seen: %v", len(seen), seen)
+	}
+	for id, n := range seen {
+		if n != 1 {
+			t.Errorf("%s was given %d times", id, n)
+		}
+	}
+}
+
 func ExampleDefault() {
 	views, reactors := query.Default()
 	for _, v := range views {

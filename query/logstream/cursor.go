@@ -85,11 +85,7 @@ func (c coverage) add(ref oplog.Ref) {
 func (c coverage) remove(ref oplog.Ref) {
 	k := originKey(ref.Origin())
 	if v, ok := c[k]; ok && ref.Seq() <= v.seq {
-		v.seq, v.tag = ref.Seq()-1, [8]byte{}
-		for len(v.except) > 0 && v.except[len(v.except)-1] > v.seq {
-			v.except = v.except[:len(v.except)-1]
-		}
-		c[k] = v
+		c.cut(k, ref.Seq()-1)
 	}
 }
 
@@ -124,6 +120,40 @@ func (c coverage) clone() coverage {
 // visible. Without it a cursor holds on one replica only.
 type positioner interface {
 	Positions() ([]oplog.Position, error)
+	// Trunks gives, for each forked origin, the last seq before its first fork.
+	Trunks() (map[oplog.OriginID]uint64, error)
+}
+
+// clip brings the coverage of forked origins back to what all their branches
+// share: a seq says nothing of a branch (L7c). What lies beyond is told apart
+// by arrival here, and may repeat on another replica.
+func (c coverage) clip(snap oplog.Snapshot) (trunks map[oplog.OriginID]uint64, err error) {
+	p, ok := snap.(positioner)
+	if !ok || c == nil {
+		return nil, nil
+	}
+	if trunks, err = p.Trunks(); err != nil {
+		return nil, err
+	}
+	for origin, seq := range trunks {
+		if v, ok := c[originKey(origin)]; ok && v.seq > seq {
+			c.cut(originKey(origin), seq)
+		}
+	}
+	return trunks, nil
+}
+
+// cut takes back what lies above seq.
+func (c coverage) cut(k [8]byte, seq uint64) {
+	v := c[k]
+	v.seq, v.tag = seq, [8]byte{}
+	for n := len(v.except); n > 0 && v.except[n-1] >= v.seq; n-- {
+		if v.except[n-1] == v.seq {
+			v.seq--
+		}
+		v.except = v.except[:n-1]
+	}
+	c[k] = v
 }
 
 // positions is everything that is visible in the snapshot; nil if the

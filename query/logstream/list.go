@@ -185,7 +185,7 @@ func (l *lister) ordered(c cursor) error {
 
 // bounded reports whether an event was visible when the listing began.
 func (l *lister) bounded(c *cursor, ref oplog.Ref) (bool, error) {
-	if c.cover != nil {
+	if !l.local(c) {
 		return c.cover.has(ref), nil
 	}
 	if l.snap.LastArrival() == c.arrival {
@@ -215,7 +215,11 @@ func (l *lister) tail(c cursor) error {
 // no end), leaving out what cover says was delivered.
 func (l *lister) forward(after, before uint64, cover coverage) error {
 	at := after
-	err := l.snap.Arrived(after, false, func(arrival uint64, e *oplog.Entry) (bool, error) {
+	trunks, err := cover.clip(l.snap)
+	if err != nil {
+		return err
+	}
+	err = l.snap.Arrived(after, false, func(arrival uint64, e *oplog.Entry) (bool, error) {
 		if before != 0 && arrival >= before {
 			return false, nil
 		}
@@ -223,7 +227,7 @@ func (l *lister) forward(after, before uint64, cover coverage) error {
 			if more, err := l.offer(e, arrival); err != nil || !more {
 				return false, err
 			}
-			if cover != nil {
+			if trunk, forked := trunks[e.Origin]; cover != nil && (!forked || e.Seq <= trunk) {
 				cover.add(ref)
 			}
 		}

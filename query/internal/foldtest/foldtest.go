@@ -244,6 +244,9 @@ func (r *Replica) Arrived(after uint64, reverse bool, fn func(uint64, *oplog.Ent
 	return nil
 }
 
+// Trunks is empty: origins do not fork here.
+func (r *Replica) Trunks() (map[oplog.OriginID]uint64, error) { return nil, nil }
+
 // Positions says how far each origin is visible: up to the last stored entry,
 // except for what is set aside.
 func (r *Replica) Positions() ([]oplog.Position, error) {
