@@ -26,9 +26,10 @@ type HTTPOptions struct {
 	// Origins are the exact web origins that may call besides none. Default
 	// empty.
 	Origins []string
-	// Version and Logger are as in MCPOptions.
-	Version string
-	Logger  *slog.Logger
+	// Version, Toolsets and Logger are as in MCPOptions.
+	Version  string
+	Toolsets Toolsets
+	Logger   *slog.Logger
 	// MaxInFlight bounds requests answered at one time. Zero means 128.
 	MaxInFlight int
 }
@@ -148,7 +149,7 @@ func loopbackOnly(addr string) error {
 // one of two MCP handlers by the protocol revision of the client.
 func newHTTPHandler(b Backend, o HTTPOptions) (http.Handler, error) {
 	log := logger(o.Logger)
-	srv := newMCP(b, MCPOptions{Version: o.Version, Logger: log})
+	srv := newMCP(b, MCPOptions{Version: o.Version, Toolsets: o.Toolsets, Logger: log})
 	get := func(*http.Request) *mcp.Server { return srv }
 	quiet := slog.New(warnings{log.Handler()})
 	stateless := mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{Stateless: true, Logger: quiet, MaxRequestBodyBytes: httpBody})

@@ -27,6 +27,8 @@ type MCPOptions struct {
 	Session Session
 	// Version is the program's version, for the handshake.
 	Version string
+	// Toolsets are the tools to show; the zero value is the default.
+	Toolsets Toolsets
 	// Logger takes warnings and panics. Nil means silence.
 	Logger *slog.Logger
 }
@@ -53,6 +55,9 @@ func newMCP(b Backend, o MCPOptions) *mcp.Server {
 	s.AddReceivingMiddleware(recoverer(o.Logger))
 	for i := range tools {
 		t := &tools[i]
+		if !o.Toolsets.shows(t) {
+			continue
+		}
 		no := false
 		s.AddTool(&mcp.Tool{
 			Name:        t.name,

@@ -45,7 +45,9 @@ type tool struct {
 	readOnly    bool
 	destructive bool
 	idempotent  bool
-	write       bool // needs a bound identity
+	write       bool   // needs a bound identity
+	set         string // toolset; a tool of none is always shown
+	extra       bool   // not in the default toolset
 	params      []param
 	run         handler
 }

@@ -14,7 +14,8 @@ import (
 )
 
 func newMCP(a *app) *cobra.Command {
-	return &cobra.Command{
+	var toolsets string
+	cmd := &cobra.Command{
 		Use:   "mcp [--agent AGENT]",
 		Short: "Serve MCP on stdin and stdout, for a client that starts it",
 		Long: `Serve MCP on stdin and stdout. Clients start this; it goes through the replica of
@@ -32,13 +33,17 @@ Git repository of the working directory. Without --agent it only reads.`,
 					return err
 				}
 			}
+			sets, err := server.ParseToolsets(toolsets)
+			if err != nil {
+				return err
+			}
 			level := slog.LevelWarn
 			if a.quiet {
 				level = slog.LevelError
 			}
 			in, out := stdio(a.Stdin, a.Stdout)
-			err := server.ServeStdio(cmd.Context(), in, out, &lazyBackend{app: a}, server.MCPOptions{
-				Session: s, Version: programVersion().Version,
+			err = server.ServeStdio(cmd.Context(), in, out, &lazyBackend{app: a}, server.MCPOptions{
+				Session: s, Version: programVersion().Version, Toolsets: sets,
 				Logger: slog.New(slog.NewTextHandler(a.Stderr, &slog.HandlerOptions{Level: level})),
 			})
 			if errors.Is(err, io.EOF) {
@@ -47,7 +52,11 @@ Git repository of the working directory. Without --agent it only reads.`,
 			return err
 		},
 	}
+	cmd.Flags().StringVar(&toolsets, "toolsets", "", toolsetsUsage)
+	return cmd
 }
+
+const toolsetsUsage = "tools to show: default, all, or a list such as default,merges"
 
 // lazyBackend connects at the first call and again after a failure, so that a
 // client that starts many servers at once is answered at once and a replica

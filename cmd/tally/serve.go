@@ -25,6 +25,10 @@ import (
 func (a *app) serve(ctx context.Context, h home, s settings, log *slog.Logger, ready func(upInfo) error) (err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	sets, err := server.ParseToolsets(s.Toolsets)
+	if err != nil {
+		return err
+	}
 	if err := h.make(); err != nil {
 		return err
 	}
@@ -77,7 +81,7 @@ func (a *app) serve(ctx context.Context, h home, s settings, log *slog.Logger, r
 		if addr == "" {
 			addr = defaultHTTP
 		}
-		http, err = server.ListenHTTP(svc, server.HTTPOptions{Addr: addr, Tokens: deps.Tokens, Version: deps.Version, Logger: log})
+		http, err = server.ListenHTTP(svc, server.HTTPOptions{Addr: addr, Tokens: deps.Tokens, Version: deps.Version, Toolsets: sets, Logger: log})
 		if err != nil {
 			return listenError(addr, err)
 		}

@@ -22,6 +22,8 @@ type settings struct {
 	Static bool     `json:"static,omitempty"`
 	Peers  []string `json:"peers,omitempty"`
 
+	Toolsets string `json:"toolsets,omitempty"` // shown over HTTP
+
 	// AnyPort says that the port in Listen was the system's choice: it is tried
 	// again, so that peers find the replica where it was, but not insisted on.
 	AnyPort bool `json:"any_port,omitempty"`
@@ -39,6 +41,7 @@ func (s *settings) flags(cmd *cobra.Command) {
 	fs.StringVar(&s.Listen, "listen", "", "mesh address, TCP and UDP (default "+defaultListen+", or a free port when that is taken)")
 	fs.StringVar(&s.HTTP, "http", "", "loopback address for MCP over HTTP, or off (default "+defaultHTTP+")")
 	fs.BoolVar(&s.Static, "static", false, "no gossip: only the given and the remembered peers")
+	fs.StringVar(&s.Toolsets, "toolsets", "", "over HTTP, "+toolsetsUsage)
 	fs.StringArrayVar(&s.Peers, "peer", nil, "address of a peer to dial, HOST:PORT; may be repeated")
 }
 
@@ -71,6 +74,9 @@ func (s *settings) load(cmd *cobra.Command, h home) error {
 	}
 	if !given("peer") {
 		s.Peers = old.Peers
+	}
+	if !given("toolsets") {
+		s.Toolsets = old.Toolsets
 	}
 	return nil
 }
