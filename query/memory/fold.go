@@ -124,28 +124,13 @@ func (f *fold) settle(i *info, named bool) (late bool, err error) {
 	if err := f.tx.Insert(key(table, i.slot[:], i.ref[:]), i.hash[:]); err != nil {
 		return false, err
 	}
-	// Marks that named it before it came reach its text from now on.
-	var marks []oplog.Hash
-	err = f.tx.Scan(key(rowNamer, i.hash[:]), nil, false, func(_, v []byte) (bool, error) {
-		typ, h, err := tagged(v)
-		if typ == typeUpdate || typ == typeForget {
-			marks = append(marks, h)
-		}
-		return true, err
-	})
-	if err != nil {
-		return false, err
-	}
-	for _, h := range marks {
-		m, ok, err := getInfo(f.tx, h)
-		if err != nil {
+	if named {
+		if err := f.bring(i); err != nil {
 			return false, err
 		}
-		if ok {
-			if err := f.reach(i.slot, &m); err != nil {
-				return false, err
-			}
-		}
+	}
+	if reached, err := has(f.tx, key(hasReach, i.slot[:])); err != nil || !reached {
+		return false, err
 	}
 	err = f.tx.Scan(key(rowReach, i.slot[:]), nil, true, func(k, v []byte) (bool, error) {
 		ref, err := tail(k)
@@ -159,6 +144,26 @@ func (f *fold) settle(i *info, named bool) (late bool, err error) {
 		return late, err
 	}
 	return true, f.lost(op{typ: typeFact, ref: i.ref, hash: i.hash}, 's', i.slot[:])
+}
+
+// bring lets the marks that named a fact before it came reach its text.
+func (f *fold) bring(i *info) error {
+	var marks []oplog.Hash
+	err := f.tx.Scan(key(rowNamer, i.hash[:]), nil, false, func(_, v []byte) (bool, error) {
+		typ, h, err := tagged(v)
+		if typ == typeUpdate || typ == typeForget {
+			marks = append(marks, h)
+		}
+		return true, err
+	})
+	for n := 0; err == nil && n < len(marks); n++ {
+		var m info
+		var ok bool
+		if m, ok, err = getInfo(f.tx, marks[n]); ok && err == nil {
+			err = f.reach(i.slot, &m)
+		}
+	}
+	return err
 }
 
 // mark folds a mark.
@@ -211,7 +216,10 @@ func (f *fold) mark(b *markBody) error {
 
 // name notes that the entry being folded names another, which ends it.
 func (f *fold) name(h oplog.Hash, typ byte, by oplog.Hash) error {
-	if err := f.tx.Set(key(rowNamer, h[:], f.ref[:]), tag(typ, by)); err != nil {
+	if err := f.tx.Insert(key(rowNamer, h[:], f.ref[:]), tag(typ, by)); err != nil {
+		return err
+	}
+	if err := note(f.tx, key(hasNamer, h[:])); err != nil {
 		return err
 	}
 	i, ok, err := getInfo(f.tx, h)
@@ -263,6 +271,9 @@ func (f *fold) reach(slot id16, m *info) error {
 	if err := f.tx.Set(key(rowReach, slot[:], m.ref[:]), replacement); err != nil {
 		return err
 	}
+	if err := note(f.tx, key(hasReach, slot[:])); err != nil {
+		return err
+	}
 	var hidden []op
 	err := f.tx.Scan(key(rowOpen, slot[:]), nil, false, func(k, v []byte) (bool, error) {
 		ref, err := tail(k)
@@ -303,6 +314,9 @@ func (f *fold) place(root oplog.Hash, o op, named bool) (stands bool, err error)
 	}
 	if o.class == 1 || o.hash != root {
 		if err := f.tx.Set(key(rowLineage, root[:], []byte{o.class}, o.ref[:]), tag(o.typ, o.hash)); err != nil {
+			return false, err
+		}
+		if err := note(f.tx, key(hasLineage, root[:])); err != nil {
 			return false, err
 		}
 	}

@@ -2,7 +2,7 @@ package memory
 
 import (
 	"encoding/binary"
-	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"unicode"
@@ -123,27 +123,25 @@ func Near(snap oplog.Snapshot, namespace, text string, except oplog.Hash, limit 
 		return nil, err
 	}
 	own := wordSet(text)
-	var out []Duplicate
+	var found []Duplicate
 	for ref := range seen {
-		rec, err := ByRef(snap, ref)
-		if errors.Is(err, oplog.ErrNotFound) {
-			continue
-		}
+		e, err := snap.Entry(ref)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("memory: fact of a row: %w", err)
 		}
-		if rec.Hash == except || rec.Namespace != namespace {
+		b, err := decodeFact(e.Body)
+		if err != nil || e.Hash == except || b.Namespace != namespace {
 			continue
 		}
-		d := Duplicate{Record: rec, Exact: rec.Text == text, Likeness: likeness(own, wordSet(rec.Text))}
-		if d.Exact {
-			d.Likeness = 1
+		d := Duplicate{Record: Record{Ref: ref}, Exact: b.Text == text, Likeness: 1}
+		if !d.Exact {
+			d.Likeness = likeness(own, wordSet(b.Text))
 		}
 		if d.Likeness >= Likeness {
-			out = append(out, d)
+			found = append(found, d)
 		}
 	}
-	slices.SortFunc(out, func(a, b Duplicate) int {
+	slices.SortFunc(found, func(a, b Duplicate) int {
 		switch {
 		case a.Exact != b.Exact && a.Exact, a.Exact == b.Exact && a.Likeness > b.Likeness:
 			return -1
@@ -152,7 +150,13 @@ func Near(snap oplog.Snapshot, namespace, text string, except oplog.Hash, limit 
 		}
 		return 1
 	})
-	return out[:min(len(out), max(limit, 0))], nil
+	found = found[:min(len(found), max(limit, 0))]
+	for n := range found {
+		if found[n].Record, err = ByRef(snap, found[n].Ref); err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
 }
 
 func wordSet(text string) map[string]bool {

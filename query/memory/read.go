@@ -144,7 +144,7 @@ func record(snap oplog.Snapshot, e *oplog.Entry) (Record, error) {
 		rec.Imported = &b.Import
 	}
 	for _, root := range i.roots {
-		pinned, err := anyRow(r, key(rowPin, root[:]))
+		pinned, err := isPinned(r, root)
 		if err != nil {
 			return Record{}, err
 		}

@@ -12,6 +12,11 @@ func node(s string) string { return strings.ToLower(strings.TrimSpace(s)) }
 
 // pin folds a pin: it stands on each of its lineages until it is removed.
 func (f *fold) pin(i *info) error {
+	for _, root := range i.roots {
+		if err := note(f.tx, key(hasPin, root[:])); err != nil {
+			return err
+		}
+	}
 	switch gone, err := isRemoved(f.tx, i.hash); {
 	case err != nil || gone:
 		return err

@@ -29,6 +29,9 @@ const ViewName = "memory"
 //	q hash32 Ref             nothing: who removed a pin, a link or an alias
 //	M Ref rule1 root|slot    type, hash: operations that lost without being seen
 //	m rule1 root|slot Ref    hash: the same, by where
+//	W hash32, L root32, T slot16, P root32
+//	                         nothing: there is, or was, a row w, l, t, p of it;
+//	                         a lookup is cheaper than a scan that finds nothing
 //	p root32 Ref             hash: pins
 //	d ns16 band9 Ref         nothing: near-duplicate bands of the live ones
 //	k ns16 node16 Ref        nothing: links from a node, K those to it
@@ -52,6 +55,11 @@ const (
 	rowTo      = 'K'
 	rowAlias   = 'e'
 	rowAliases = 'E'
+
+	hasNamer   = 'W'
+	hasLineage = 'L'
+	hasReach   = 'T'
+	hasPin     = 'P'
 )
 
 // What an operation is, in rows.
@@ -189,12 +197,29 @@ func anyRow(r oplog.Reader, prefix []byte) (found bool, err error) {
 
 // isNamed reports whether something names a fact or a mark.
 func isNamed(r oplog.Reader, hash oplog.Hash) (bool, error) {
-	return anyRow(r, key(rowNamer, hash[:]))
+	return has(r, key(hasNamer, hash[:]))
 }
 
 // isRemoved reports whether a pin, a link or an alias was taken away.
 func isRemoved(r oplog.Reader, hash oplog.Hash) (bool, error) {
 	return anyRow(r, key(rowRemover, hash[:]))
+}
+
+// note writes a row that says no more than that it is there.
+func note(tx oplog.Tx, k []byte) error {
+	switch there, err := has(tx, k); {
+	case err != nil || there:
+		return err
+	}
+	return tx.Insert(k, nil)
+}
+
+// isPinned reports whether a lineage is pinned.
+func isPinned(r oplog.Reader, root oplog.Hash) (bool, error) {
+	if once, err := has(r, key(hasPin, root[:])); err != nil || !once {
+		return false, err
+	}
+	return anyRow(r, key(rowPin, root[:]))
 }
 
 // tail is the Ref at the end of a key.
@@ -238,7 +263,14 @@ func (a op) beats(b op) bool {
 
 // head is the operation that stands above all others of a lineage.
 func head(r oplog.Reader, root oplog.Hash) (o op, ok bool, err error) {
-	for _, class := range []byte{1, 0} {
+	classes := []byte{1, 0}
+	switch more, err := has(r, key(hasLineage, root[:])); {
+	case err != nil:
+		return op{}, false, err
+	case !more:
+		classes = nil
+	}
+	for _, class := range classes {
 		err = r.Scan(key(rowLineage, root[:], []byte{class}), nil, class == 1, func(k, v []byte) (bool, error) {
 			var err error
 			if o.ref, err = tail(k); err != nil {
