@@ -552,8 +552,8 @@ func TestL7c_CursorSeesBothBranches(t *testing.T) {
 	}
 	say(a, "a3")
 	say(clone, "b2")
+	toward(a) // the higher seq comes first
 	toward(clone)
-	toward(a)
 	for read() {
 	}
 	if len(seen) != 8 {
