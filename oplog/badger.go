@@ -24,7 +24,7 @@ const (
 	vlogFileSize = 64 << 20
 )
 
-func openBadger(dir string, key []byte, log *slog.Logger) (*badgerStore, error) {
+func openBadger(dir string, key []byte, log *slog.Logger, change ...func(*badger.Options)) (*badgerStore, error) {
 	opts := badger.DefaultOptions(dir).
 		WithSyncWrites(true).
 		WithDetectConflicts(false).
@@ -39,6 +39,9 @@ func openBadger(dir string, key []byte, log *slog.Logger) (*badgerStore, error) 
 		WithMetricsEnabled(false).
 		WithLogger(badgerLog{log}).
 		WithEncryptionKey(key)
+	for _, f := range change {
+		f(&opts)
+	}
 	db, err := badger.Open(opts)
 	switch {
 	case err == nil:
@@ -74,6 +77,9 @@ func (s *badgerStore) commit(b *batch) error {
 }
 
 func (s *badgerStore) wipe(prefix []byte) error { return s.db.DropPrefix(prefix) }
+
+// flatten compacts everything into one level, which drops old versions.
+func (s *badgerStore) flatten() error { return s.db.Flatten(1) }
 
 func (s *badgerStore) close() error { return s.db.Close() }
 

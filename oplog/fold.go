@@ -17,6 +17,7 @@ import (
 type viewState struct {
 	hi, lo uint64
 	rows   uint64
+	gen    byte // generation of the rows that are read
 	dirty  bool
 }
 
@@ -55,7 +56,19 @@ func (v *viewState) record(version uint32) []byte {
 	b := binary.BigEndian.AppendUint32(nil, version)
 	b = binary.BigEndian.AppendUint64(b, v.hi)
 	b = binary.BigEndian.AppendUint64(b, v.lo)
-	return binary.BigEndian.AppendUint64(b, v.rows)
+	return append(binary.BigEndian.AppendUint64(b, v.rows), v.gen)
+}
+
+const viewRecordLen = 4 + 16 + 8 + 1
+
+func parseViewState(b []byte) (v viewState, version uint32, err error) {
+	if len(b) != viewRecordLen {
+		return v, 0, fmt.Errorf("%w: view record of %d bytes", ErrDamaged, len(b))
+	}
+	return viewState{
+		hi: binary.BigEndian.Uint64(b[4:]), lo: binary.BigEndian.Uint64(b[12:]),
+		rows: binary.BigEndian.Uint64(b[20:]), gen: b[28],
+	}, binary.BigEndian.Uint32(b), nil
 }
 
 // saveViews puts the state of each view that changed into the group.
@@ -73,8 +86,16 @@ func (g *group) saveViews() {
 type viewTx struct {
 	g      *group
 	index  int
+	shadow *viewState // the generation in the making; nil for the one being read
 	prefix string
 	buf    []byte
+}
+
+func (t *viewTx) state() *viewState {
+	if t.shadow != nil {
+		return t.shadow
+	}
+	return &t.g.infos[t.index]
 }
 
 func (g *group) tx(index int) *viewTx {
@@ -82,7 +103,7 @@ func (g *group) tx(index int) *viewTx {
 		g.txs = make([]*viewTx, len(g.infos))
 	}
 	if g.txs[index] == nil {
-		g.txs[index] = &viewTx{g: g, index: index, prefix: string(viewPrefix(g.l.cfg.Projections[index].Name()))}
+		g.txs[index] = &viewTx{g: g, index: index, prefix: string(viewPrefix(g.l.cfg.Projections[index].Name(), g.infos[index].gen))}
 	}
 	return g.txs[index]
 }
@@ -101,7 +122,7 @@ func (t *viewTx) Insert(key, value []byte) error {
 func (t *viewTx) put(full string, key, value []byte) {
 	hi, lo, buf := rowHash(t.buf, key, value)
 	t.buf = buf
-	t.g.infos[t.index].add(hi, lo)
+	t.state().add(hi, lo)
 	t.g.b.put(full, item{value: append([]byte{}, value...)})
 }
 
@@ -134,7 +155,7 @@ func (t *viewTx) remove(full string, key []byte) (existed bool, err error) {
 	}
 	hi, lo, buf := rowHash(t.buf, key, old)
 	t.buf = buf
-	t.g.infos[t.index].sub(hi, lo)
+	t.state().sub(hi, lo)
 	return true, nil
 }
 
@@ -169,7 +190,13 @@ func (r readView) Scan(prefix, start []byte, reverse bool, fn func(key, value []
 
 // View makes a group readable for gates and guards.
 func (g *group) View(name string) Reader {
-	return readView{get: g.b.get, scan: g.b.scan, prefix: viewPrefix(name)}
+	var gen byte
+	for i, p := range g.l.cfg.Projections {
+		if p.Name() == name {
+			gen = g.infos[i].gen
+		}
+	}
+	return readView{get: g.b.get, scan: g.b.scan, prefix: viewPrefix(name, gen)}
 }
 
 // deliver folds an entry, sets it aside or holds it, and stores it.
@@ -280,6 +307,9 @@ func clip(s string, n int) string {
 func (g *group) fold(e *Entry) error {
 	if !e.Present() {
 		return nil // erased or owed: folds as absent
+	}
+	if e.Kind == kindErase {
+		return g.foldErase(e)
 	}
 	if !g.l.known[e.Kind] {
 		return Quarantine("unknown kind %q", e.Kind)

@@ -267,6 +267,7 @@ func (g *group) giveUp(ln *lane) error {
 // admit stores a verified foreign entry at the end of its lane.
 func (g *group) admit(ln *lane, e *Entry) error {
 	g.b.set(hashKey(e.Hash[:]), place{ln.idx, e.Seq}.bytes())
+	g.strip(e)
 	if err := g.deliver(ln, e); err != nil {
 		return err
 	}

@@ -19,8 +19,9 @@ import (
 //	d lane4                latest signed head whose tip is held
 //	c lane4 seq8           a signed head kept so that ranges can end there
 //	x lane4 seq8           why an entry is aside: state 1, reason
-//	v <view> 0 <key>       rows of a view
-//	w <view>               version 4, digest 16, row count 8 of a view
+//	v <view> 0 gen1 <key>  rows of a view, of one generation
+//	w <view>               version 4, digest 16, row count 8, generation 1 of a view
+//	z hash32               an entry that is to be erased: Ref of the erase, state 1
 const (
 	tabMeta  = 'm'
 	tabLane  = 'o'
@@ -33,6 +34,7 @@ const (
 	tabAside = 'x'
 	tabView  = 'v'
 	tabInfo  = 'w'
+	tabErase = 'z'
 )
 
 // States of a stored entry.
@@ -72,9 +74,16 @@ func opKey(author, opID string) []byte {
 	return append([]byte{tabOp}, d[:16]...)
 }
 
-func viewPrefix(name string) []byte {
-	return append(append([]byte{tabView}, name...), 0)
+// viewPrefix is what the rows of one generation of a view begin with. A view
+// that is rebuilt while it is read grows in the next generation.
+func viewPrefix(name string, gen byte) []byte {
+	return append(append([]byte{tabView}, name...), 0, gen)
 }
+
+// viewTable is what the rows of all generations of a view begin with.
+func viewTable(name string) []byte { return append(append([]byte{tabView}, name...), 0) }
+
+func eraseKey(h *Hash) []byte { return append([]byte{tabErase}, h[:]...) }
 
 func infoKey(name string) []byte { return append([]byte{tabInfo}, name...) }
 

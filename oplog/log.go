@@ -14,6 +14,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dgraph-io/badger/v4"
+
 	"tallystick/hlc"
 )
 
@@ -50,6 +52,8 @@ type Config struct {
 
 	// hook is called at named points of the commit path, for crash tests.
 	hook func(point string)
+	// change alters the engine's options, for tests that look into its files.
+	change func(*badger.Options)
 }
 
 // The points of the commit path at which a crash is tried.
@@ -115,6 +119,8 @@ type Log struct {
 	all   []int            // indexes of projections that see every kind
 	known map[string]bool  // kinds that a projection understands
 
+	content map[string]bool // kinds whose payload may be erased (T5)
+
 	jobs   chan job
 	quit   chan struct{}
 	done   chan struct{}
@@ -131,6 +137,7 @@ type Log struct {
 	changed chan struct{}
 	infos   []viewState
 	aside   int    // entries held
+	erasing int    // entries named by an erase whose bytes are still here
 	self    Origin // the own incarnation; without tips before its birth
 	reason  string // why the own incarnation is a new one; empty when it is not
 }
@@ -144,7 +151,8 @@ func Open(ctx context.Context, cfg Config) (*Log, error) {
 	l := &Log{
 		cfg:     cfg,
 		folds:   map[string][]int{},
-		known:   map[string]bool{kindBirth: true},
+		known:   map[string]bool{kindBirth: true, kindErase: true},
+		content: map[string]bool{},
 		jobs:    make(chan job, 512),
 		quit:    make(chan struct{}),
 		done:    make(chan struct{}),
@@ -153,6 +161,11 @@ func Open(ctx context.Context, cfg Config) (*Log, error) {
 	}
 	copy(l.key[:], cfg.Signer.Public().(ed25519.PublicKey))
 	for i, p := range cfg.Projections {
+		if c, ok := p.(Content); ok {
+			for _, k := range c.Content() {
+				l.content[k] = !isStructural(k)
+			}
+		}
 		for _, k := range p.Kinds() {
 			if k == "*" {
 				l.all = append(l.all, i)
@@ -168,7 +181,11 @@ func Open(ctx context.Context, cfg Config) (*Log, error) {
 		if err := checkSpace(cfg.Dir, cfg.MinFree); err != nil {
 			return nil, err
 		}
-		db, err := openBadger(cfg.Dir, cfg.EncryptionKey, cfg.Logger)
+		var change []func(*badger.Options)
+		if cfg.change != nil {
+			change = append(change, cfg.change)
+		}
+		db, err := openBadger(cfg.Dir, cfg.EncryptionKey, cfg.Logger, change...)
 		if err != nil {
 			return nil, err
 		}
@@ -262,6 +279,9 @@ func (l *Log) load(ctx context.Context) error {
 		return err
 	}
 	if err := l.loadSelf(snap, b); err != nil {
+		return err
+	}
+	if err := l.loadErased(snap); err != nil {
 		return err
 	}
 	if len(l.byID[l.w.id]) == 0 && l.beyond(ceiling) {

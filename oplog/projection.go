@@ -55,6 +55,13 @@ type Projection interface {
 	Apply(tx Tx, e *Entry) error
 }
 
+// Content is implemented by a projection some of whose kinds are content: text
+// and data that a person may want gone, and that nothing structural hangs on.
+// Only such entries can be erased (T5).
+type Content interface {
+	Content() []string
+}
+
 // QuarantineError is what a projection returns for an entry that cannot be
 // folded: malformed, over a limit, an unknown payload version.
 type QuarantineError struct{ Reason string }

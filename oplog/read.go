@@ -20,12 +20,23 @@ func (l *Log) View(fn func(Snapshot) error) error {
 }
 
 type snapshot struct {
-	l  *Log
-	kv kvSnapshot
+	l    *Log
+	kv   kvSnapshot
+	gens map[string]byte // generation of each view looked at
 }
 
 func (s *snapshot) View(name string) Reader {
-	return readView{get: s.kv.get, scan: s.kv.scan, prefix: viewPrefix(name)}
+	gen, ok := s.gens[name]
+	if !ok {
+		if v, err := s.kv.get(infoKey(name)); err == nil && len(v) == viewRecordLen {
+			gen = v[viewRecordLen-1]
+		}
+		if s.gens == nil {
+			s.gens = map[string]byte{}
+		}
+		s.gens[name] = gen
+	}
+	return readView{get: s.kv.get, scan: s.kv.scan, prefix: viewPrefix(name, gen)}
 }
 
 // getEntry reads an entry and its arrival number.

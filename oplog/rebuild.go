@@ -16,18 +16,19 @@ func (l *Log) loadViews(ctx context.Context) error {
 	snap := l.db.snapshot()
 	for i, p := range l.cfg.Projections {
 		v, err := snap.get(infoKey(p.Name()))
-		switch {
-		case errors.Is(err, ErrNotFound):
+		if errors.Is(err, ErrNotFound) {
 			stale = append(stale, i)
-		case err != nil:
+			continue
+		}
+		if err != nil {
 			snap.release()
 			return err
-		case len(v) != 28 || binary.BigEndian.Uint32(v) != p.Version():
+		}
+		switch state, version, err := parseViewState(v); {
+		case err != nil || version != p.Version():
 			stale = append(stale, i)
 		default:
-			l.infos[i] = viewState{
-				hi: binary.BigEndian.Uint64(v[4:]), lo: binary.BigEndian.Uint64(v[12:]), rows: binary.BigEndian.Uint64(v[20:]),
-			}
+			l.infos[i] = state
 		}
 	}
 	snap.release()
@@ -36,7 +37,7 @@ func (l *Log) loadViews(ctx context.Context) error {
 	}
 	if l.w.arrival > 0 {
 		for _, i := range stale {
-			if err := l.db.wipe(viewPrefix(l.cfg.Projections[i].Name())); err != nil {
+			if err := l.db.wipe(viewTable(l.cfg.Projections[i].Name())); err != nil {
 				return fmt.Errorf("oplog: drop view %s: %w", l.cfg.Projections[i].Name(), err)
 			}
 		}

@@ -32,13 +32,14 @@ type job interface {
 
 // writer is the state that only the writer goroutine touches.
 type writer struct {
-	store       string   // the store's random id, in hex
-	token       []byte   // continuity token
-	id          OriginID // own origin
-	birth       Birth    // of the own incarnation
-	arrival     uint64   // last number given
-	pendingHead *Head    // own head, signed while its group was syncing; stored with the next
-	salts       []byte   // random bytes not used yet
+	store       string        // the store's random id, in hex
+	token       []byte        // continuity token
+	id          OriginID      // own origin
+	birth       Birth         // of the own incarnation
+	arrival     uint64        // last number given
+	pendingHead *Head         // own head, signed while its group was syncing; stored with the next
+	salts       []byte        // random bytes not used yet
+	erased      map[Hash]bool // entries named by an erase
 }
 
 // group is one transaction in the making. Lanes are copied before they are
@@ -60,6 +61,8 @@ type group struct {
 	recheck bool   // an entry was folded that may release held ones
 	reborn  string // why the own incarnation was given up in this group
 	ownSeq  uint64 // a job wants a fresh own head at this seq
+	erases  []Hash // named by erases of this group
+	erasing int    // named entries whose bytes are still here
 
 	answers []answer
 	payload int
@@ -81,6 +84,8 @@ type groupMark struct {
 	maxSeen hlc.Timestamp
 	ceiling hlc.Timestamp
 	recheck bool
+	erases  int
+	erasing int
 }
 
 // newGroup starts a group on top of prev, or on the store when prev is nil.
@@ -89,12 +94,12 @@ func (l *Log) newGroup(prev *group) *group {
 	if prev != nil {
 		g.b = newBatch(prev.b)
 		g.nlanes, g.arrival, g.held = prev.nlanes, prev.arrival, prev.held
-		g.infos = append([]viewState(nil), prev.infos...)
+		g.infos, g.erasing = append([]viewState(nil), prev.infos...), prev.erasing
 		return g
 	}
 	g.b = newBatch(l.db.snapshot())
 	g.nlanes, g.arrival, g.held = uint32(len(l.lanes)), l.w.arrival, l.aside
-	g.infos = append([]viewState(nil), l.infos...)
+	g.infos, g.erasing = append([]viewState(nil), l.infos...), l.erasing
 	return g
 }
 
@@ -102,7 +107,7 @@ func (g *group) mark() groupMark {
 	m := groupMark{
 		mark: g.b.mark(), lanes: make(map[uint32]*lane, len(g.lanes)), byID: make(map[OriginID][]uint32, len(g.byID)),
 		nlanes: g.nlanes, arrival: g.arrival, infos: append([]viewState(nil), g.infos...), held: g.held,
-		maxSeen: g.maxSeen, ceiling: g.ceiling, recheck: g.recheck,
+		maxSeen: g.maxSeen, ceiling: g.ceiling, recheck: g.recheck, erases: len(g.erases), erasing: g.erasing,
 	}
 	for k, v := range g.lanes {
 		c := *v
@@ -118,6 +123,7 @@ func (g *group) rollback(m groupMark) {
 	g.b.rollback(m.mark)
 	g.lanes, g.byID, g.nlanes, g.arrival = m.lanes, m.byID, m.nlanes, m.arrival
 	g.infos, g.held, g.maxSeen, g.ceiling, g.recheck = m.infos, m.held, m.maxSeen, m.ceiling, m.recheck
+	g.erases, g.erasing = g.erases[:m.erases], m.erasing
 }
 
 // lane returns the group's own copy of an origin's first lane, nil if unknown.
@@ -227,7 +233,7 @@ func (l *Log) write() {
 		}
 	}
 	for {
-		if carry != nil && cur == nil {
+		if _, alone := carry.(exclusive); carry != nil && cur == nil && !alone {
 			j := carry
 			carry = nil
 			if cur = l.open(fly, j); cur == nil {
@@ -235,6 +241,16 @@ func (l *Log) write() {
 			}
 			var err error
 			if carry, err = cur.take(j); err != nil {
+				fail(err)
+				return
+			}
+			continue
+		}
+		if ex, ok := carry.(exclusive); ok && cur == nil && fly == nil {
+			carry = nil
+			err := ex.run(l)
+			ex.finish(err)
+			if err != nil {
 				fail(err)
 				return
 			}
@@ -248,6 +264,10 @@ func (l *Log) write() {
 			// Nothing is on its way: whoever is waiting comes along, then go.
 			select {
 			case j := <-jobs:
+				if ex, ok := j.(exclusive); ok {
+					carry = ex
+					continue
+				}
 				var err error
 				if carry, err = cur.take(j); err != nil {
 					fail(err)
@@ -289,6 +309,10 @@ func (l *Log) write() {
 		case j := <-jobs:
 			if l.isQuitting() {
 				j.finish(ErrClosed)
+				continue
+			}
+			if ex, ok := j.(exclusive); ok {
+				carry = ex
 				continue
 			}
 			if cur == nil {
@@ -535,6 +559,10 @@ func (l *Log) publish(g *group) {
 	}
 	l.self = Origin{ID: l.w.id, Key: l.key, Incarnation: l.w.birth.Incarnation, Self: true}
 	l.infos = g.infos
+	l.erasing = g.erasing
+	for _, h := range g.erases {
+		l.w.erased[h] = true
+	}
 	l.aside = g.held
 	l.w.arrival = g.arrival
 	close(l.changed)

@@ -1,0 +1,193 @@
+package oplog
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/dgraph-io/badger/v4"
+	"github.com/dgraph-io/badger/v4/options"
+)
+
+// contentNotes is byKind with notes declared to be content.
+type contentNotes struct{ byKind }
+
+func (contentNotes) Content() []string { return []string{"note"} }
+func (contentNotes) Kinds() []string   { return []string{"note", "claim"} }
+func (c contentNotes) Apply(tx Tx, e *Entry) error {
+	if e.Kind == "claim" {
+		ref := e.Ref()
+		return tx.Insert(append([]byte("c"), ref[:]...), nil)
+	}
+	return c.byKind.Apply(tx, e)
+}
+
+func withContent(c *Config) { c.Projections = []Projection{contentNotes{byKind{1}}} }
+
+func mustErase(t *testing.T, l *testLog, hashes ...Hash) {
+	t.Helper()
+	if _, err := l.Erase(context.Background(), "a:b:c", "", "secret", hashes...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func grep(t *testing.T, dir, needle string) (files []string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		if bytes.Contains(b, []byte(needle)) {
+			files = append(files, filepath.Base(path))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// TestT5_ErasedBytesAreGone erases on one replica and looks into every file of
+// every replica's store: the one that wrote, one that had the entry, one that
+// gets it only after the erase, and one that gets it from a relay which knows
+// of no erase. The stores are plain and not compressed, so that a grep could
+// find the bytes; it does before.
+func TestT5_ErasedBytesAreGone(t *testing.T) {
+	const secret = "correct-horse-battery-staple"
+	open := func(name string) *testLog {
+		dir := t.TempDir()
+		return openTest(t, name, withContent, func(c *Config) {
+			c.InMemory, c.Dir = false, dir
+			c.change = func(o *badger.Options) { *o = o.WithCompression(options.None) }
+		})
+	}
+	a, b, relay, late := open("a"), open("b"), open("relay"), open("late")
+	write(t, a, "before", 20)
+	it := mustAppend(t, a, note("the password is "+secret))[0]
+	write(t, a, "after", 20)
+	pull(t, b, a, 1<<20)
+	pull(t, relay, a, 1<<20)
+	for _, l := range []*testLog{a, b, relay} {
+		if len(grep(t, l.cfg.Dir, secret)) == 0 {
+			t.Fatal("this grep cannot find anything")
+		}
+	}
+	mustErase(t, a, it.Hash)
+	// b hears of the erase, late hears of it before it sees the entry.
+	pull(t, b, a, 1<<20)
+	pull(t, late, a, 1<<20) // a's log has no payload there any more
+	later := open("later")
+	c := openTest(t, "c", withContent)
+	mustErase(t, c, it.Hash)
+	pull(t, later, c, 1<<20)     // the erase alone
+	pull(t, later, relay, 1<<20) // the entry from one that knows of no erase
+	for name, l := range map[string]*testLog{"a": a, "b": b, "late": late, "later": later} {
+		if err := l.ApplyErasures(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if n := l.ErasePending(); n != 0 {
+			t.Errorf("%s: %d erasures pending", name, n)
+		}
+		if err := l.Purge(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if files := grep(t, l.cfg.Dir, secret); len(files) > 0 {
+			t.Errorf("%s: the bytes are still in %v", name, files)
+		}
+		err := l.View(func(s Snapshot) error {
+			e, err := s.Entry(it.Ref)
+			if err != nil {
+				return err
+			}
+			if e.Present() || e.Hash != it.Hash {
+				t.Errorf("%s: the entry is %+v", name, e)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rows := l.Views()[0].Rows; rows != 40+1 {
+			t.Errorf("%s: %d rows, want the notes that are left and the counter", name, rows)
+		}
+		if l.Views()[0].Digest != a.Views()[0].Digest {
+			t.Errorf("%s: another view than the eraser's", name)
+		}
+		// The chain still verifies: a new replica takes it all.
+		fresh := openTest(t, "fresh "+name, withContent)
+		pull(t, fresh, l, 1000)
+		if fresh.Views()[0].Digest != a.Views()[0].Digest {
+			t.Errorf("%s: another view after relaying", name)
+		}
+		n := l.reopen(t)
+		if n.Views()[0].Digest != a.Views()[0].Digest || n.ErasePending() != 0 {
+			t.Errorf("%s: another view after reopening", name)
+		}
+	}
+}
+
+func TestT5_StructuralKindsStay(t *testing.T) {
+	l := openTest(t, "a", withContent)
+	write(t, l, "x", 2)
+	claim := mustAppend(t, l, Op{Kind: "claim", Author: "a:b:c", Body: []byte{0xc0}})[0]
+	before := l.Views()[0]
+	if _, err := l.Erase(context.Background(), "a:b:c", "", "", claim.Hash); !errors.Is(err, ErrStructural) {
+		t.Errorf("erase of a claim: %v", err)
+	}
+	if l.Self().Tips[0].Seq != claim.Ref.Seq() {
+		t.Error("a refused erase was written")
+	}
+	// A peer that allows it convinces nobody else.
+	lax := openTest(t, "lax", func(c *Config) { c.Projections = []Projection{laxContent{}} })
+	pull(t, lax, l, 1<<20)
+	mustErase(t, lax, claim.Hash)
+	pull(t, l, lax, 1<<20)
+	if err := l.ApplyErasures(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if l.Views()[0] != before {
+		t.Error("a claim was erased")
+	}
+}
+
+type laxContent struct{ contentNotes }
+
+func (laxContent) Content() []string { return []string{"note", "claim"} }
+
+func TestL8_RebuildWhileWriting(t *testing.T) {
+	l := openTest(t, "a", onDisk(t), withContent)
+	write(t, l, "x", 2000)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for i := range 200 {
+			if _, err := l.Append(context.Background(), note(fmt.Sprint("meanwhile", i))); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	var told uint64
+	if err := l.Rebuild(context.Background(), func(done, _ uint64) { told = done }); err != nil {
+		t.Fatal(err)
+	}
+	wg.Wait()
+	if told < 2000 {
+		t.Errorf("progress ended at %d", told)
+	}
+	fresh := openTest(t, "fresh", withContent)
+	pull(t, fresh, l, 1<<20)
+	if got, want := l.Views()[0], fresh.Views()[0]; got != want {
+		t.Errorf("rebuilt %+v, folded %+v", got, want)
+	}
+	l = l.reopen(t)
+	if got, want := l.Views()[0], fresh.Views()[0]; got != want {
+		t.Errorf("reopened %+v, folded %+v", got, want)
+	}
+}
