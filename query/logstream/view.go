@@ -69,6 +69,9 @@ func (View) Version() uint32 { return 1 }
 // Kinds are events and acks.
 func (View) Kinds() []string { return []string{KindEvent, KindAck} }
 
+// Content are the kinds whose payload a person may have erased (T5).
+func (View) Content() []string { return []string{KindEvent} }
+
 // Apply checks one entry and writes its index rows. Of several copies of one
 // import only the earliest by C2 has index rows, whatever came first (M1).
 func (View) Apply(tx oplog.Tx, e *oplog.Entry) error {
