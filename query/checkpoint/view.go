@@ -50,6 +50,9 @@ func (View) Version() uint32 { return 1 }
 // Kinds are checkpoints.
 func (View) Kinds() []string { return []string{Kind} }
 
+// Content are the kinds that may be erased (T5).
+func (View) Content() []string { return []string{Kind} }
+
 // Apply checks one entry and writes its rows.
 func (View) Apply(tx oplog.Tx, e *oplog.Entry) error {
 	c, err := Decode(e)

@@ -16,6 +16,9 @@ func (View) Version() uint32 { return 1 }
 // Kinds are the four kinds of this domain.
 func (View) Kinds() []string { return []string{KindFact, KindMark, KindLink, KindAlias} }
 
+// Content are the kinds that may be erased: texts. Marks are structure (T5).
+func (View) Content() []string { return []string{KindFact, KindLink, KindAlias} }
+
 // Apply folds one entry. A fact is live when nothing names it, it is the head
 // of each of its lineages, and no mark stamped after it reaches its text
 // unless the fact is that mark's replacement. Entries that come later only

@@ -71,6 +71,9 @@ func (View) Version() uint32 { return 1 }
 // Kinds are turns.
 func (View) Kinds() []string { return []string{Kind} }
 
+// Content are the kinds that may be erased (T5).
+func (View) Content() []string { return []string{Kind} }
+
 // Apply checks one entry and writes its rows. Of several copies of one import
 // only the earliest by C2 has rows, whatever came first (M1).
 func (View) Apply(tx oplog.Tx, e *oplog.Entry) error {
