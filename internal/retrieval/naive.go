@@ -1,6 +1,7 @@
 package retrieval
 
 import (
+	"cmp"
 	"math"
 	"regexp"
 	"slices"
@@ -42,10 +43,9 @@ type BM25 struct {
 	docs     []search.Document
 	tf       []map[string]int
 	length   []int
-	df       map[string]int
+	posts    map[string][]int
 	avg      float64
 	sessions map[string][]int
-	at       []int // place in its session
 }
 
 var word = regexp.MustCompile(`[\p{L}\p{N}_]+`)
@@ -53,7 +53,7 @@ var word = regexp.MustCompile(`[\p{L}\p{N}_]+`)
 // NewBM25 takes a corpus. Stem leaves out stop words and stems the rest, all
 // is an AND, context adds session, neighbours and pseudo-feedback.
 func NewBM25(label string, c *Corpus, stem, all, context bool) *BM25 {
-	b := &BM25{label: label, stem: stem, all: all, context: context, docs: c.Docs, df: map[string]int{}, sessions: map[string][]int{}}
+	b := &BM25{label: label, stem: stem, all: all, context: context, docs: c.Docs, posts: map[string][]int{}, sessions: map[string][]int{}}
 	total := 0
 	for i, d := range c.Docs {
 		m := map[string]int{}
@@ -62,11 +62,10 @@ func NewBM25(label string, c *Corpus, stem, all, context bool) *BM25 {
 			m[w]++
 		}
 		for w := range m {
-			b.df[w]++
+			b.posts[w] = append(b.posts[w], i)
 		}
 		b.tf, b.length = append(b.tf, m), append(b.length, len(words))
 		total += len(words)
-		b.at = append(b.at, len(b.sessions[d.Session]))
 		if d.Session != "" {
 			b.sessions[d.Session] = append(b.sessions[d.Session], i)
 		}
@@ -91,22 +90,37 @@ func (b *BM25) words(text string) (out []string) {
 	return out
 }
 
-func (b *BM25) score(weights map[string]float64, doc int) (s float64, hits int) {
+// scores adds up BM25 by postings.
+func (b *BM25) scores(weights map[string]float64) []float64 {
 	const k1, norm = 1.2, 0.75
+	out, hits := make([]float64, len(b.docs)), make([]int, len(b.docs))
 	n := float64(len(b.docs))
-	for w, weight := range weights {
-		tf := float64(b.tf[doc][w])
-		if tf == 0 {
-			continue
-		}
-		hits++
-		df := float64(b.df[w])
-		s += weight * math.Log(1+(n-df+0.5)/(df+0.5)) * tf * (k1 + 1) / (tf + k1*(1-norm+norm*float64(b.length[doc])/b.avg))
+	words := make([]string, 0, len(weights))
+	for w := range weights {
+		words = append(words, w)
 	}
-	return s, hits
+	slices.Sort(words)
+	for _, w := range words {
+		list := b.posts[w]
+		df := float64(len(list))
+		idf := weights[w] * math.Log(1+(n-df+0.5)/(df+0.5))
+		for _, i := range list {
+			tf := float64(b.tf[i][w])
+			out[i] += idf * tf * (k1 + 1) / (tf + k1*(1-norm+norm*float64(b.length[i])/b.avg))
+			hits[i]++
+		}
+	}
+	if b.all {
+		for i := range out {
+			if hits[i] < len(words) {
+				out[i] = 0
+			}
+		}
+	}
+	return out
 }
 
-// Find scores every document.
+// Find scores every document that holds a word.
 func (b *BM25) Find(text string, k int) ([]string, error) {
 	weights := map[string]float64{}
 	for _, w := range b.words(text) {
@@ -117,21 +131,7 @@ func (b *BM25) Find(text string, k int) ([]string, error) {
 		b.feedback(weights, scores)
 		scores = b.surround(b.scores(weights))
 	}
-	order := make([]int, 0, len(scores))
-	for i, s := range scores {
-		if s > 0 {
-			order = append(order, i)
-		}
-	}
-	slices.SortStableFunc(order, func(x, y int) int {
-		switch {
-		case scores[x] > scores[y]:
-			return -1
-		case scores[x] < scores[y]:
-			return 1
-		}
-		return x - y
-	})
+	order := ranked(scores)
 	var ids []string
 	for _, i := range order[:min(k, len(order))] {
 		ids = append(ids, b.docs[i].ID)
@@ -139,40 +139,26 @@ func (b *BM25) Find(text string, k int) ([]string, error) {
 	return ids, nil
 }
 
-func (b *BM25) scores(weights map[string]float64) []float64 {
-	out := make([]float64, len(b.docs))
-	for i := range b.docs {
-		s, hits := b.score(weights, i)
-		if !b.all || hits == len(weights) {
-			out[i] = s
+// ranked gives the documents that scored, best first, then by place in the
+// file.
+func ranked(scores []float64) (order []int) {
+	for i, s := range scores {
+		if s > 0 {
+			order = append(order, i)
 		}
 	}
-	return out
+	slices.SortFunc(order, func(x, y int) int { return cmp.Or(cmp.Compare(scores[y], scores[x]), x-y) })
+	return order
 }
 
 // feedback adds the ten words that stand out in the five best documents.
 func (b *BM25) feedback(weights map[string]float64, scores []float64) {
-	order := make([]int, len(scores))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(x, y int) int {
-		switch {
-		case scores[x] > scores[y]:
-			return -1
-		case scores[x] < scores[y]:
-			return 1
-		}
-		return x - y
-	})
+	order := ranked(scores)
 	gain := map[string]float64{}
 	for _, i := range order[:min(5, len(order))] {
-		if scores[i] == 0 {
-			continue
-		}
 		for w, tf := range b.tf[i] {
-			if _, asked := weights[w]; !asked && b.df[w] > 1 {
-				gain[w] += float64(tf) / float64(max(10, b.length[i])) * math.Log(float64(len(b.docs))/float64(b.df[w]))
+			if _, asked := weights[w]; !asked && len(b.posts[w]) > 1 {
+				gain[w] += float64(tf) / float64(max(10, b.length[i])) * math.Log(float64(len(b.docs))/float64(len(b.posts[w])))
 			}
 		}
 	}

@@ -131,8 +131,8 @@ func (s *search) around(n uint32) (out [2][2]uint32) {
 }
 
 // feedback takes the terms that set the best documents apart and scores them
-// too, lightly: words the question did not know.
-func (s *search) feedback() {
+// too, lightly: words the question did not know. The heaviest weighs most.
+func (s *search) feedback(most float64) {
 	c := s.c
 	top := s.top(s.r.FeedbackDocs, false)
 	slices.SortFunc(top, s.bySlot)
@@ -198,15 +198,15 @@ func (s *search) feedback() {
 	if len(chosen) > s.r.FeedbackTerms {
 		chosen = chosen[:s.r.FeedbackTerms]
 	}
-	most := 0.0
+	first := 1.0
 	if len(chosen) > 0 {
-		most = chosen[0].weight
+		first = chosen[0].weight
 	}
 	for i := range chosen {
 		if len(s.mult) == 64 {
 			break
 		}
-		chosen[i].weight *= s.r.Feedback * s.needy(s.avg) / most
+		chosen[i].weight *= most / first
 		s.mult = append(s.mult, chosen[i])
 		s.add(&s.mult[len(s.mult)-1], uint64(1)<<(len(s.mult)-1), false)
 	}

@@ -274,6 +274,9 @@ func TestT5_EraseLeavesNoTerm(t *testing.T) {
 		t.Fatal("the term was never in the file")
 	}
 	x = openIndex(t, cfg)
+	if err := x.CatchUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	terms := x.Status().Terms
 	write(t, l, "drop", "erased", "")
 	if err := x.CatchUp(t.Context()); err != nil {

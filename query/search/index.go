@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -89,8 +90,9 @@ const (
 	keepAfter = 8192
 )
 
-// Open loads what Dir holds and starts to follow the log. A damaged, foreign
-// or outdated file is put aside, everything is folded anew, and Status says so.
+// Open starts to load what Dir holds and then to follow the log. In place of a
+// damaged, foreign or outdated file everything is folded anew, and Status says
+// so.
 func Open(ctx context.Context, cfg Config) (*Index, error) {
 	if cfg.Dir != "" && cfg.Key == nil && !cfg.Plain {
 		return nil, errors.New("search: a directory needs a key: an index holds the words of what it indexes (T3)")
@@ -117,19 +119,36 @@ func Open(ctx context.Context, cfg Config) (*Index, error) {
 	if cfg.Vectorizer != nil {
 		x.c.vec = &vectors{name: cfg.Vectorizer.Name(), of: map[uint32][]int8{}}
 	}
-	if cfg.Dir != "" {
-		if err := x.load(); err != nil {
-			return nil, err
-		}
-	}
 	if cfg.Vectorizer != nil {
 		x.vec = newEmbedder(x)
 	}
+	if cfg.Dir != "" {
+		if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+			return nil, fmt.Errorf("search: make directory: %w", err)
+		}
+	}
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	x.cancel = cancel
-	if cfg.Log != nil {
-		x.done.Go(func() { x.follow(run) })
+	if cfg.Log == nil {
+		if err := x.load(run); err != nil {
+			cancel()
+			return nil, err
+		}
+		return x, nil
 	}
+	// A large file takes seconds: searches answer meanwhile, behind.
+	x.stepping.Lock()
+	x.done.Go(func() {
+		err := x.load(run)
+		if err != nil && run.Err() == nil {
+			x.log.Warn("search index is not kept", "error", err)
+			x.mu.Lock()
+			x.refolds = append(x.refolds, "the index file cannot be used: "+err.Error())
+			x.mu.Unlock()
+		}
+		x.stepping.Unlock()
+		x.follow(run)
+	})
 	if x.vec != nil && cfg.Log != nil {
 		x.done.Go(func() { x.vec.follow(run) })
 	}

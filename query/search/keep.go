@@ -1,6 +1,7 @@
 package search
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -16,28 +17,38 @@ import (
 // new names, new terms, new documents with their terms by number, states that
 // changed, vectors.
 
-// load reads the file of Dir, or begins one.
-func (x *Index) load() error {
+// load reads the file of Dir, or begins one. The caller holds stepping, or is
+// alone.
+func (x *Index) load(ctx context.Context) error {
+	if x.cfg.Dir == "" {
+		return nil
+	}
 	path := filepath.Join(x.cfg.Dir, fileName)
 	c := newCore()
-	c.vec = x.c.vec
+	if x.cfg.Vectorizer != nil {
+		c.vec = &vectors{name: x.cfg.Vectorizer.Name(), of: map[uint32][]int8{}}
+	}
 	var pos mark
 	f, err := open(path, x.cfg.Key, x.print[:], func(body []byte) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		return c.replay(body, &pos)
 	})
 	switch {
 	case err == nil:
 		c.seal(pos)
+		x.mu.Lock()
 		x.c, x.pos, x.file = c, pos, f
+		x.mu.Unlock()
 		return nil
 	case errors.Is(err, fs.ErrNotExist):
 	case errors.Is(err, errDamaged), errors.Is(err, errOutdated), errors.Is(err, errKey):
 		reason := "the index file is " + err.Error()
+		x.mu.Lock()
 		x.refolds = append(x.refolds, reason)
+		x.mu.Unlock()
 		x.log.Warn("search index folded anew", "reason", reason)
-		if x.c.vec != nil {
-			x.c.vec = &vectors{name: x.cfg.Vectorizer.Name(), of: map[uint32][]int8{}}
-		}
 	default:
 		return fmt.Errorf("search: open %s: %w", fileName, err)
 	}
@@ -48,7 +59,9 @@ func (x *Index) load() error {
 		f.close()
 		return err
 	}
+	x.mu.Lock()
 	x.file = f
+	x.mu.Unlock()
 	return nil
 }
 
@@ -103,8 +116,8 @@ func (x *Index) rewrite() error {
 		return err
 	}
 	x.file.close()
-	x.file = f
 	x.mu.Lock()
+	x.file = f
 	x.c.seal(x.pos)
 	x.mu.Unlock()
 	x.dirty = 0

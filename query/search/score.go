@@ -140,8 +140,9 @@ func (s *search) run(k int) ([]ranked, int) {
 	if matched == 0 {
 		return nil, 0
 	}
-	if s.r.Feedback > 0 {
-		s.feedback()
+	// Among long documents feedback would weigh next to nothing.
+	if w := s.r.Feedback * s.needy(s.avg); w > 0.02 {
+		s.feedback(w)
 	}
 	for _, n := range s.sc.touched {
 		s.sc.own[n] = s.sc.score[n]
