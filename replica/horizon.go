@@ -24,6 +24,9 @@ type MemberHorizon struct {
 	Self    bool
 	Flagged bool            // a later device under a used label (I9)
 	Origins []OriginHorizon // its incarnations; none was heard of when empty
+	// Admitted is the stamp of its admission: nothing of it is stamped below,
+	// even before anything of it has been heard (C1).
+	Admitted hlc.Timestamp
 	// HeardMillis is this replica's wall clock when it last heard the member
 	// itself; 0 when it never has. Floors may have come by others since.
 	HeardMillis  int64
@@ -58,7 +61,7 @@ func (r *Replica) Horizon() Horizon {
 		origins[o.Key] = append(origins[o.Key], oh)
 	}
 	for _, m := range r.Members() {
-		mh := MemberHorizon{Label: m.Label, Key: m.Key, Self: m.Key == r.key, Flagged: m.Flagged, Origins: origins[m.Key]}
+		mh := MemberHorizon{Label: m.Label, Key: m.Key, Self: m.Key == r.key, Flagged: m.Flagged, Origins: origins[m.Key], Admitted: m.Admission.Time()}
 		slices.SortFunc(mh.Origins, func(a, b OriginHorizon) int { return a.ID.Compare(b.ID) })
 		if p, ok := status[m.Key]; ok {
 			mh.HeardMillis, mh.OffsetMillis, mh.Reachable = p.HeardMillis, p.OffsetMillis, p.Ready

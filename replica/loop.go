@@ -244,6 +244,7 @@ func (r *Replica) react() {
 			if err := r.log.ReleaseHeld(r.ctx); err != nil && r.ctx.Err() == nil {
 				r.logger.Warn("held entries not looked at", slog.Any("error", err))
 			}
+			r.erase()
 		case <-turn.C:
 			if err := r.log.TurnToken(r.ctx); err != nil && r.ctx.Err() == nil {
 				r.logger.Warn("continuity token not turned", slog.Any("error", err))
@@ -253,6 +254,20 @@ func (r *Replica) react() {
 		case <-r.ctx.Done():
 			return
 		}
+	}
+}
+
+// erase carries out erasures that came from peers, down to the disk (T5).
+func (r *Replica) erase() {
+	if r.log.ErasePending() == 0 {
+		return
+	}
+	err := r.log.ApplyErasures(r.ctx)
+	if err == nil {
+		err = r.log.Purge(r.ctx)
+	}
+	if err != nil && r.ctx.Err() == nil {
+		r.logger.Warn("erased entries are still on disk", slog.Any("error", err))
 	}
 }
 

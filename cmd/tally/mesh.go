@@ -57,6 +57,7 @@ func claimHorizon(h replica.Horizon, self oplog.OriginID) claim.Horizon {
 			}
 		}
 		if len(member.Origins) == 0 { // admitted, and nothing of it has arrived
+			row.Floor, row.Complete = member.Admitted, true
 			out.Members = append(out.Members, row)
 		}
 		for _, o := range member.Origins {
