@@ -8,6 +8,7 @@ import (
 	"tallystick/oplog"
 	"tallystick/query/claim"
 	"tallystick/query/logstream"
+	"tallystick/query/minted"
 	"tallystick/query/summary"
 )
 
@@ -32,7 +33,7 @@ type Reactor interface {
 // and the reactors. Membership, which is projection 0 of a replica, is not
 // among them.
 func Default() ([]oplog.Projection, []Reactor) {
-	return []oplog.Projection{logstream.View{}, claim.View{}, summary.View{}}, []Reactor{superseded{}}
+	return []oplog.Projection{logstream.View{}, minted.View{}, minted.Speakers{}, claim.View{}, summary.View{}}, []Reactor{superseded{}}
 }
 
 // superseded writes the one ack that tells a loser (K1).

@@ -574,6 +574,8 @@ func ExampleDefault() {
 	fmt.Println(reactors[0].Name())
 	// Output:
 	// logstream [event ack]
+	// identity [identity]
+	// speaker [*]
 	// claim [event ack tally.birth]
 	// summary [summary]
 	// superseded
