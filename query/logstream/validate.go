@@ -130,6 +130,23 @@ func NewAckOp(author string, a Ack) (oplog.Op, error) {
 	return oplog.Op{Kind: KindAck, Author: author, Version: PayloadVersion, Body: a.Append(nil)}, nil
 }
 
+// NewMailOp makes the op that appends an event of the mailbox. It is for
+// package mailbox, which knows the recipients; callers use
+// mailbox.NewMessageOp.
+func NewMailOp(author string, e Event) (oplog.Op, error) {
+	if err := CheckAuthor(author); err != nil {
+		return oplog.Op{}, err
+	}
+	e, err := normalise(e)
+	if err != nil {
+		return oplog.Op{}, err
+	}
+	if !validType(e.Type) || !strings.HasPrefix(e.Type, "mail.") || e.Stream == "" || e.Room == "" {
+		return oplog.Op{}, refusal.Invalid("type", "use mailbox.NewMessageOp", "%s is no type of mail", refusal.Quote(e.Type))
+	}
+	return oplog.Op{Kind: KindEvent, Author: author, Version: PayloadVersion, Body: e.Append(nil)}, nil
+}
+
 // CheckAuthor checks the identity under which something is written.
 func CheckAuthor(author string) error {
 	if author == "" {
