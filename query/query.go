@@ -6,9 +6,14 @@ import (
 
 	"tallystick/hlc"
 	"tallystick/oplog"
+	"tallystick/query/checkpoint"
 	"tallystick/query/claim"
 	"tallystick/query/logstream"
+	"tallystick/query/mailbox"
+	"tallystick/query/memory"
 	"tallystick/query/minted"
+	"tallystick/query/presence"
+	"tallystick/query/rawmemory"
 	"tallystick/query/summary"
 )
 
@@ -33,7 +38,8 @@ type Reactor interface {
 // and the reactors. Membership, which is projection 0 of a replica, is not
 // among them.
 func Default() ([]oplog.Projection, []Reactor) {
-	return []oplog.Projection{logstream.View{}, minted.View{}, minted.Speakers{}, claim.View{}, summary.View{}}, []Reactor{superseded{}}
+	return []oplog.Projection{logstream.View{}, minted.View{}, minted.Speakers{}, claim.View{}, summary.View{}, mailbox.View{}, presence.View{},
+		memory.View{}, rawmemory.View{}, checkpoint.View{}}, []Reactor{superseded{}}
 }
 
 // superseded writes the one ack that tells a loser (K1).

@@ -578,5 +578,10 @@ func ExampleDefault() {
 	// speaker [*]
 	// claim [event ack tally.birth]
 	// summary [summary]
+	// mailbox [event mail.mark]
+	// presence [*]
+	// memory [fact fact.mark fact.link fact.alias]
+	// rawmemory [rawmem]
+	// checkpoint [checkpoint]
 	// superseded
 }
