@@ -131,3 +131,64 @@ func FuzzDecodeProof(f *testing.F) {
 		_, _ = p.verify(mesh, devices[1].key, nobody) // must not panic
 	})
 }
+
+// anything folds every kind, without a look.
+type anything struct{ kinds []string }
+
+func (anything) Name() string                       { return "anything" }
+func (anything) Version() uint32                    { return 1 }
+func (a anything) Kinds() []string                  { return a.kinds }
+func (anything) Apply(oplog.Tx, *oplog.Entry) error { return nil }
+
+// TestT1_ForgedGenesis: a device writes a genesis for somebody else's mesh,
+// under its own key and under the founder's. Neither makes a proof, and no
+// member follows it.
+func TestT1_ForgedGenesis(t *testing.T) {
+	f, mesh := founded(t)
+	founder := f.log.Self()
+	for what, as := range map[string]oplog.Origin{"own key": {}, "founder's key": founder} {
+		t.Run(what, func(t *testing.T) {
+			priv := newKey(t)
+			log, err := oplog.Open(testContext(t), oplog.Config{InMemory: true, Signer: priv,
+				Projections: []oplog.Projection{anything{[]string{KindGenesis, KindAdmit}}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer log.Close()
+			self := log.Self()
+			if as.Key.IsZero() {
+				as = self
+			}
+			body, err := marshalArrays(&genesisBody{Mesh: mesh[:], Label: "founder", Key: as.Key[:], Incarnation: as.Incarnation[:]})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := log.Append(testContext(t), oplog.Op{Kind: KindGenesis, Version: 1, Body: body}); err != nil {
+				t.Fatal(err)
+			}
+			l, err := cutLink(log, log.Self(), 2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if label, err := (proof{l}).verify(mesh, self.Key, nobody); err == nil {
+				t.Errorf("the forged genesis admits its writer as %q", label)
+			}
+			victim := reader(t, mesh)
+			rg, err := log.ReadRange(self.ID, 0, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := victim.Ingest(testContext(t), rg); err != nil {
+				t.Fatal(err)
+			}
+			if err := victim.View(func(s oplog.Snapshot) error {
+				if list, err := MembersIn(s); err != nil || len(list) != 0 {
+					t.Errorf("members %+v, %v", list, err)
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}

@@ -209,6 +209,9 @@ func refused(addr string, err error) error {
 }
 
 func isAlert(err error) bool {
+	if err == nil {
+		return false
+	}
 	var a tls.AlertError
 	return errors.As(err, &a) || strings.Contains(err.Error(), "remote error: tls:")
 }
