@@ -12,7 +12,6 @@ import (
 	"tallystick/query/mailbox"
 	"tallystick/query/memory"
 	"tallystick/query/minted"
-	"tallystick/query/presence"
 	"tallystick/query/rawmemory"
 	"tallystick/query/summary"
 )
@@ -38,7 +37,7 @@ type Reactor interface {
 // and the reactors. Membership, which is projection 0 of a replica, is not
 // among them.
 func Default() ([]oplog.Projection, []Reactor) {
-	return []oplog.Projection{logstream.View{}, minted.View{}, minted.Speakers{}, claim.View{}, summary.View{}, mailbox.View{}, presence.View{},
+	return []oplog.Projection{logstream.View{}, minted.View{}, minted.Speakers{}, claim.View{}, summary.View{}, mailbox.View{},
 		memory.View{}, rawmemory.View{}, checkpoint.View{}}, []Reactor{superseded{}}
 }
 

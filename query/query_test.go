@@ -579,7 +579,6 @@ func ExampleDefault() {
 	// claim [event ack tally.birth]
 	// summary [summary]
 	// mailbox [event mail.mark]
-	// presence [*]
 	// memory [fact fact.mark fact.link fact.alias]
 	// rawmemory [rawmem]
 	// checkpoint [checkpoint]

@@ -14,12 +14,12 @@ import (
 	"tallystick/query/internal/viewtest"
 	"tallystick/query/logstream"
 	"tallystick/query/mailbox"
-	"tallystick/query/presence"
+	"tallystick/query/minted"
 	"tallystick/query/refusal"
 )
 
 func projections() []oplog.Projection {
-	return []oplog.Projection{mailbox.View{}, presence.View{}, logstream.View{}}
+	return []oplog.Projection{mailbox.View{}, minted.Speakers{}, logstream.View{}}
 }
 
 func newLog(t testing.TB, name string) *viewtest.Log { return viewtest.New(t, name, projections()...) }

@@ -14,7 +14,7 @@ import (
 	"tallystick/query/identity"
 	"tallystick/query/internal/pack"
 	"tallystick/query/logstream"
-	"tallystick/query/presence"
+	"tallystick/query/minted"
 	"tallystick/query/refusal"
 )
 
@@ -175,11 +175,11 @@ func checkKnown(views oplog.Views, author, to string) error {
 	if to == author {
 		return nil
 	}
-	known, err := presence.Known(views, to)
+	known, err := minted.Spoke(views, to)
 	if err != nil || known {
 		return err
 	}
-	near, err := presence.Near(views, to)
+	near, err := minted.SpeakersNear(views, to)
 	if err != nil {
 		return err
 	}
@@ -194,20 +194,20 @@ func checkKnown(views oplog.Views, author, to string) error {
 
 // audience is everybody who is known, without the sender.
 func audience(views oplog.Views, author string) ([]string, error) {
-	list, err := presence.List(views, "", MaxAudience+2)
+	names, more, err := minted.SpeakerNames(views, MaxAudience+1)
 	if err != nil {
 		return nil, err
 	}
 	var out []string
-	for _, i := range list {
-		if i.Name != author && identity.CheckToken("to", i.Name) == nil {
-			out = append(out, i.Name)
+	for _, name := range names {
+		if name != author && identity.CheckToken("to", name) == nil {
+			out = append(out, name)
 		}
 	}
 	switch {
 	case len(out) == 0:
 		return nil, refusal.New(refusal.NotFound, "to", "wait until somebody else has written, or name a recipient", "nobody else is known here yet")
-	case len(out) > MaxAudience:
+	case more || len(out) > MaxAudience:
 		return nil, refusal.New(refusal.TooLarge, "to", "name a recipient", "more than %d identities are known, which is too many for one message", MaxAudience)
 	}
 	return out, nil

@@ -10,7 +10,7 @@ import (
 	"tallystick/oplog"
 	"tallystick/query/internal/merge"
 	"tallystick/query/logstream"
-	"tallystick/query/presence"
+	"tallystick/query/minted"
 	"tallystick/query/refusal"
 )
 
@@ -176,12 +176,12 @@ func (q *Query) total(c *Counts) (n int64, ok bool) {
 
 // note is for a mailbox without any mail: names that look like its owner's.
 func note(snap oplog.Snapshot, owner string) (string, error) {
-	known, err := presence.Known(snap, owner)
+	known, err := minted.Spoke(snap, owner)
 	if err != nil || known {
 		return "", err
 	}
 	text := "Nothing of this identity has arrived here; it may be spelled otherwise."
-	near, err := presence.Near(snap, owner)
+	near, err := minted.SpeakersNear(snap, owner)
 	for i, name := range near {
 		near[i] = refusal.Quote(name)
 	}
