@@ -162,6 +162,12 @@ func (c *Client) Token(ctx context.Context, q TokenRequest) (TokenAnswer, error)
 	return t, c.askInto(ctx, "token", q, &t)
 }
 
+// Identity asks which name an agent goes by.
+func (c *Client) Identity(ctx context.Context, q IdentityRequest) (IdentityAnswer, error) {
+	var a IdentityAnswer
+	return a, c.askInto(ctx, "identity", q, &a)
+}
+
 // ImportBeads sends one chunk of rows; a repeat adds nothing.
 func (c *Client) ImportBeads(ctx context.Context, q ImportRequest) (ImportCounts, error) {
 	var n ImportCounts

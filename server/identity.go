@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"tallystick/query/identity"
+	"tallystick/query/minted"
 )
 
 // Session says on whose behalf a local process calls. The host part of the
@@ -17,6 +18,15 @@ type Session struct {
 	Project string `json:"project,omitempty"` // empty: flat identity host-agent
 	Bound   bool   `json:"bound"`             // whether Agent and Project count
 	Client  string `json:"client,omitempty"`  // program that calls, for the log only
+
+	// What the working directory's repository is, as far as its client can tell;
+	// see minted.Repo. InRepo says that Project was taken from it.
+	InRepo bool   `json:"in_repo,omitempty"`
+	Root   string `json:"root,omitempty"`
+	Remote string `json:"remote,omitempty"`
+	// Form holds a long session to the form that its name had at the start,
+	// FormFlat or FormTuple. Empty: the name is decided at every call.
+	Form string `json:"form,omitempty"`
 }
 
 // Identity is what a Session is bound to on one replica.
@@ -26,6 +36,9 @@ type Identity struct {
 	Agent   string
 	Project string
 	Bound   bool
+
+	mint *minted.Mint // to be written before the first write; nil: it is known
+	why  *Error       // why a session that names an agent is not bound
 }
 
 // Limits of the parts of an identity, in bytes.
@@ -38,7 +51,8 @@ var partPattern = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]*$`)
 
 const partRule = "lower-case letter or digit first, then a-z 0-9 . _ -"
 
-// Bind computes the identity of a session on the replica with this label.
+// Bind computes the identity of a session on the replica with this label,
+// without a look at the names that are minted already.
 func Bind(label string, s Session) (Identity, *Error) {
 	id := Identity{Host: label}
 	if !s.Bound {
@@ -55,8 +69,11 @@ func Bind(label string, s Session) (Identity, *Error) {
 	if err != nil {
 		return Identity{}, err
 	}
+	if s.Form != "" && s.Form != FormFlat && s.Form != FormTuple {
+		return Identity{}, invalid("form", "leave it out", "the form of the identity is %s", quote(s.Form))
+	}
 	id.Agent, id.Project, id.Bound = agent, project, true
-	if project == "" {
+	if project == "" || s.Form == FormFlat {
 		id.Name = label + "-" + agent
 	} else {
 		id.Name = label + ":" + agent + ":" + project
@@ -103,6 +120,9 @@ func (id Identity) checkFrom(field, given string) *Error {
 func (id Identity) mayWrite() *Error {
 	if id.Bound {
 		return nil
+	}
+	if id.why != nil {
+		return id.why
 	}
 	return fail(CodeIdentityUnbound, "", "start the server with `tally mcp --agent NAME`, or use a token made with --agent; reading works without",
 		"this session is bound to no identity, so it may not write")

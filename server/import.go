@@ -113,7 +113,7 @@ type target struct {
 // first, then what refers to them. It may stop half way; importing again
 // completes it.
 func (s *Service) ImportBeads(ctx context.Context, q ImportRequest) (ImportCounts, *Error) {
-	id, bad := Bind(s.d.Mesh.Self().Label, q.Session)
+	id, bad := s.bind(q.Session)
 	if bad != nil {
 		return ImportCounts{}, bad
 	}
@@ -134,6 +134,7 @@ func (s *Service) ImportBeads(ctx context.Context, q ImportRequest) (ImportCount
 	if err := w.run(ctx, q.Rows); err != nil {
 		return ImportCounts{}, s.asError(ctx, err)
 	}
+	s.mintAfter(ctx, id)
 	s.log.Info("imported", "identity", id.Name, "rows", len(q.Rows), "requests", w.counts.Requests, "present", w.counts.AlreadyPresent)
 	return w.counts, nil
 }

@@ -117,6 +117,7 @@ type Service struct {
 	d     Deps
 	log   *slog.Logger
 	waits chan struct{} // one slot per waiting call
+	binds bindCache
 }
 
 // maxWaits bounds calls that wait for events at one time.
@@ -150,7 +151,7 @@ func (s *Service) Call(ctx context.Context, session Session, name string, args j
 		e.Allowed = ToolNames()
 		return nil, e
 	}
-	id, bad := Bind(s.d.Mesh.Self().Label, session)
+	id, bad := s.bind(session)
 	if bad != nil {
 		return nil, bad
 	}
@@ -179,12 +180,16 @@ func (s *Service) Call(ctx context.Context, session Session, name string, args j
 	c := &call{id: id, args: a, op: opKey(name, opID, a.str("idempotency_key"))}
 	v, bad := t.run(s, ctx, c)
 	if bad != nil {
+		if bad.Code == CodeIdentityUnbound && id.why != nil {
+			bad = id.why
+		}
 		if t.write {
 			s.log.Debug("call refused", "tool", name, "identity", id.Name, "client", session.Client, "code", string(bad.Code))
 		}
 		return nil, bad
 	}
 	if t.write {
+		s.mintAfter(ctx, id)
 		s.log.Info("stored", "tool", name, "identity", id.Name, "client", session.Client)
 	}
 	return encode(v), nil

@@ -22,7 +22,7 @@ import (
 
 // APIVersion is the version of the local API. It grows when a call changes
 // shape; an owner older than a client hands over to it (A2).
-const APIVersion = 1
+const APIVersion = 2
 
 // maxSocketPath is the longest path used as it is: kernels refuse a little
 // over 100 bytes.
@@ -230,6 +230,7 @@ func (s *Service) localAPI() http.Handler {
 	}))
 	mux.HandleFunc("POST /v1/invite", local(s.invite))
 	mux.HandleFunc("POST /v1/token", local(s.token))
+	mux.HandleFunc("POST /v1/identity", local(s.Identity))
 	mux.HandleFunc("POST /v1/import", local(s.ImportBeads))
 	mux.HandleFunc("POST /v1/stop", local(func(context.Context, struct{}) (any, *Error) {
 		if s.d.Stop == nil {
@@ -325,7 +326,7 @@ func (s *Service) token(ctx context.Context, q TokenRequest) (any, *Error) {
 	if s.d.Tokens == nil {
 		return nil, fail(CodeInvalidArgument, "", "start it with --http 127.0.0.1:0", "this replica serves no HTTP")
 	}
-	id, bad := Bind(s.d.Mesh.Self().Label, q.Session)
+	id, bad := s.bind(q.Session)
 	if bad != nil {
 		return nil, bad
 	}

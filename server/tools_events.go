@@ -244,7 +244,7 @@ func (s *Service) wait(ctx context.Context, f logstream.Filter, d time.Duration)
 // is no error, or fn fails. It begins where the cursor says; without one at
 // the end of the log, after an empty first batch that tells the cursor.
 func (s *Service) Watch(ctx context.Context, q WatchRequest, fn func(batch json.RawMessage) error) *Error {
-	id, bad := Bind(s.d.Mesh.Self().Label, q.Session)
+	id, bad := s.bind(q.Session)
 	if bad != nil {
 		return bad
 	}

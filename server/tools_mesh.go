@@ -14,14 +14,19 @@ type whoamiResult struct {
 	Replica  string `json:"replica"`
 	Mesh     string `json:"mesh"`
 	Version  string `json:"version"`
+	Note     string `json:"note,omitempty"`
 }
 
 func (s *Service) whoami(_ context.Context, c *call) (any, *Error) {
 	self := s.d.Mesh.Self()
-	return whoamiResult{
+	r := whoamiResult{
 		Identity: c.id.Name, Host: c.id.Host, Agent: c.id.Agent, Project: c.id.Project, Bound: c.id.Bound,
 		Replica: self.Replica, Mesh: self.Mesh, Version: s.d.Version,
-	}, nil
+	}
+	if c.id.why != nil {
+		r.Note = c.id.why.Error()
+	}
+	return r, nil
 }
 
 type statusResult struct {
@@ -34,6 +39,7 @@ type statusResult struct {
 	Quarantined int                `json:"quarantined"`
 	Aside       []asideRow         `json:"aside"` // the first of both
 	Views       map[string]viewRow `json:"views"`
+	OldNames    []oldName          `json:"old_names,omitempty"`
 	Note        string             `json:"note,omitempty"`
 }
 
@@ -79,6 +85,10 @@ func (s *Service) meshStatus(ctx context.Context, _ *call) (any, *Error) {
 	if err != nil {
 		return nil, s.asError(ctx, err)
 	}
+	old, err := s.oldNames()
+	if err != nil {
+		return nil, s.asError(ctx, err)
+	}
 	self := s.d.Mesh.Self()
 	r := statusResult{
 		Replica: self.Replica, Label: self.Label, Mesh: self.Mesh,
@@ -86,7 +96,7 @@ func (s *Service) meshStatus(ctx context.Context, _ *call) (any, *Error) {
 		Clock: clockRow{HLC: st.Clock.HLC, Wall: timeText(st.Clock.Wall), BoundMS: st.Clock.Bound.Milliseconds(), Outlier: st.Clock.Outlier},
 		Held:  st.Held, Quarantined: st.Quarantined, Aside: []asideRow{},
 		Views: map[string]viewRow{},
-		Note:  st.Note,
+		Note:  st.Note, OldNames: old,
 	}
 	for _, a := range st.Aside[:min(len(st.Aside), maxAsideRows)] {
 		r.Aside = append(r.Aside, asideRow{ID: a.ID, Held: a.Held, Kind: a.Kind, Author: a.Author, Origin: a.Origin, Reason: clip(a.Reason)})
