@@ -30,7 +30,7 @@ func TestValidate(t *testing.T) {
 		{"OK all fields", func(e *logstream.Event) {
 			e.Topic, e.To, e.Correlation, e.Branch, e.BaseCommit = "lane/1", "*", "task_x_1", "feat/a b", "abc"
 			e.Status, e.Body, e.Metadata = "open", "tab\tline\nжизнь", json.RawMessage(`{"a":"\ud83d\ude00"}`)
-			e.ArtifactIDs = []string{"art_20260101t000000_0123456789ab"}
+			e.ArtifactIDs = []string{"art_20260101T000000_0123456789ab"}
 		}, "", ""},
 		{"OK 256 characters", func(e *logstream.Event) { e.Stream = strings.Repeat("é", 256) }, "", ""},
 		{"OK body at the limit", func(e *logstream.Event) { e.Body = strings.Repeat("x", logstream.MaxBody) }, "", ""},
@@ -96,7 +96,7 @@ func TestValidate(t *testing.T) {
 func TestRoutingFieldsAreTrimmedAndBodiesKept(t *testing.T) {
 	e := valid()
 	e.Stream, e.To, e.Body = " project/x ", "\ta-b ", " as given \n"
-	e.ArtifactIDs = []string{"art_1", "art_2", "art_1"}
+	e.ArtifactIDs = []string{"art_20260101T000000_0123456789ab", "art_2", "art_20260101T000000_0123456789ab"}
 	got, err := logstream.Validate(e)
 	if err != nil || got.Stream != "project/x" || got.To != "a-b" || got.Body != e.Body || len(got.ArtifactIDs) != 2 {
 		t.Fatalf("%+v %v", got, err)

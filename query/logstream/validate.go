@@ -295,7 +295,7 @@ func checkArtifacts(ids []string) ([]string, error) {
 	var out []string
 	seen := map[string]bool{}
 	for _, id := range ids {
-		if !strings.HasPrefix(id, "art_") || len(id) > maxArtifactID || !validType(id) {
+		if !validArtifact(id) {
 			return nil, refusal.Invalid("artifact_ids", "copy the id that artifact_put gave", "artifact_ids contains %s, which is not an artifact id", refusal.Quote(id))
 		}
 		if !seen[id] {
@@ -304,6 +304,23 @@ func checkArtifacts(ids []string) ([]string, error) {
 		}
 	}
 	return out, nil
+}
+
+// validArtifact reports whether s has the form of an artifact id: art_ and
+// letters, digits, _ . or -. Whether it is known is asked elsewhere.
+func validArtifact[T ~string | ~[]byte](s T) bool {
+	const prefix = "art_"
+	if len(s) <= len(prefix) || len(s) > maxArtifactID || string(s[:len(prefix)]) != prefix {
+		return false
+	}
+	for _, c := range []byte(s[len(prefix):]) {
+		switch {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_', c == '.', c == '-':
+		default:
+			return false
+		}
+	}
+	return true
 }
 
 // ParseTime reads a time of a local write or filter: RFC 3339. The zero time
@@ -349,7 +366,7 @@ func (raw *Raw) check(author string) error {
 		return fmt.Errorf("metadata is no JSON object")
 	}
 	for _, a := range raw.Artifacts {
-		if !validType(a) {
+		if !validArtifact(a) {
 			return fmt.Errorf("artifact id %s", refusal.Quote(string(a)))
 		}
 	}
