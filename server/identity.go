@@ -150,9 +150,23 @@ func (id Identity) resolveMe(field, given string) (string, *Error) {
 // It is empty outside a repository and when the top level is the home
 // directory.
 func ProjectOf(dir string) string {
+	w, _ := WorkingTreeOf(dir)
+	return w.Project
+}
+
+// WorkingTree is where a directory's repository is.
+type WorkingTree struct {
+	Project string // name of the main working tree, as a part of an identity
+	Top     string // the working tree that the directory is in
+	GitDir  string // what all working trees of the repository share
+}
+
+// WorkingTreeOf finds the repository of a directory. It reports false outside
+// one and when its top level is the home directory.
+func WorkingTreeOf(dir string) (WorkingTree, bool) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
-		return ""
+		return WorkingTree{}, false
 	}
 	if real, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = real
@@ -162,49 +176,50 @@ func ProjectOf(dir string) string {
 		home = real
 	}
 	for {
-		top, found := mainTree(dir)
+		top, common, found := mainTree(dir)
 		if found {
-			if top == home || dir == home {
-				return ""
+			w := WorkingTree{Project: CleanPart(strings.TrimSuffix(filepath.Base(top), ".git")), Top: dir, GitDir: common}
+			if top == home || dir == home || w.Project == "" {
+				return WorkingTree{}, false
 			}
-			return CleanPart(strings.TrimSuffix(filepath.Base(top), ".git"))
+			return w, true
 		}
 		parent := filepath.Dir(dir)
 		if parent == dir {
-			return ""
+			return WorkingTree{}, false
 		}
 		dir = parent
 	}
 }
 
 // mainTree looks for .git in dir and follows a linked worktree to the main
-// one.
-func mainTree(dir string) (string, bool) {
+// one. common is the Git directory that they share.
+func mainTree(dir string) (top, common string, found bool) {
 	git := filepath.Join(dir, ".git")
 	info, err := os.Stat(git)
 	if err != nil {
-		return "", false
+		return "", "", false
 	}
 	if info.IsDir() {
 		_, err := os.Stat(filepath.Join(git, "HEAD"))
-		return dir, err == nil
+		return dir, git, err == nil
 	}
 	link, err := os.ReadFile(git)
 	target, ok := strings.CutPrefix(strings.TrimSpace(string(link)), "gitdir:")
 	if err != nil || !ok {
-		return "", false
+		return "", "", false
 	}
 	target = absTo(dir, strings.TrimSpace(target))
-	common, err := os.ReadFile(filepath.Join(target, "commondir"))
+	shared, err := os.ReadFile(filepath.Join(target, "commondir"))
 	if err != nil {
-		return dir, true // a submodule: it is a tree of its own
+		return dir, target, true // a submodule: it is a tree of its own
 	}
-	top := absTo(target, strings.TrimSpace(string(common)))
-	switch filepath.Base(top) {
+	common = absTo(target, strings.TrimSpace(string(shared)))
+	switch filepath.Base(common) {
 	case ".git", ".bare":
-		return filepath.Dir(top), true
+		return filepath.Dir(common), common, true
 	}
-	return top, true // a bare repository with worktrees
+	return common, common, true // a bare repository with worktrees
 }
 
 func absTo(dir, path string) string {

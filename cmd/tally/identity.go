@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/user"
 	"strings"
+	"time"
 
 	"tallystick/server"
 )
@@ -12,7 +13,13 @@ import (
 // user when there is none, with the project of the working directory. mcp
 // without --agent is unbound; that is the caller's to decide.
 func session(agent, dir, client string) (server.Session, error) {
-	s := server.Session{Agent: agent, Project: server.ProjectOf(dir), Bound: true, Client: client}
+	return sessionWithin(agent, dir, client, rootQuick)
+}
+
+// sessionWithin is session with another limit for looking at the repository.
+func sessionWithin(agent, dir, client string, patience time.Duration) (server.Session, error) {
+	s := server.Session{Agent: agent, Bound: true, Client: client}
+	fillRepo(&s, dir, patience)
 	if s.Agent == "" {
 		s.Agent = osUser()
 	}

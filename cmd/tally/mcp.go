@@ -67,6 +67,7 @@ type lazyBackend struct {
 	mu  struct {
 		sync.Mutex
 		client *server.Client
+		held   map[server.Session]server.Session
 	}
 }
 
@@ -89,7 +90,35 @@ func (b *lazyBackend) Call(ctx context.Context, s server.Session, tool string, i
 	if err != nil {
 		return nil, asError(err)
 	}
-	return c.Call(ctx, s, tool, in, opID)
+	return c.Call(ctx, b.hold(ctx, c, s), tool, in, opID)
+}
+
+// hold keeps the name that a session had at its first call, so that it does
+// not change under an agent that holds claims. Where there is no name yet, as
+// when another repository has it, every call asks again.
+func (b *lazyBackend) hold(ctx context.Context, c *server.Client, s server.Session) server.Session {
+	if !s.Bound {
+		return s
+	}
+	b.mu.Lock()
+	held, ok := b.mu.held[s]
+	b.mu.Unlock()
+	if ok {
+		return held
+	}
+	a, err := c.Identity(ctx, server.IdentityRequest{Session: s})
+	if err != nil {
+		return s
+	}
+	held = s
+	held.Project, held.Form = a.Project, a.Form
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.mu.held == nil {
+		b.mu.held = map[server.Session]server.Session{}
+	}
+	b.mu.held[s] = held
+	return held
 }
 
 type nopCloser struct{ io.Writer }
