@@ -3,6 +3,7 @@ package replica
 import (
 	"bytes"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"os"
 	"strings"
@@ -289,4 +290,62 @@ func FuzzParseToken(f *testing.F) {
 			t.Error("malformed token taken")
 		}
 	})
+}
+
+// TestT2_ProofOfAnotherConnection: who has overheard a join has the invite's
+// id and a proof, and both are worth nothing on a connection of his own.
+func TestT2_ProofOfAnotherConnection(t *testing.T) {
+	a := mustOpen(t, testConfig(t, "a"))
+	tok, err := parseToken(mustInvite(t, a).Token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr := dialerOf(t, newKey(t), nil)
+	ask := func(proof func(*tls.ConnectionState) []byte) joinAnswer {
+		conn, _, err := tr.dial(testContext(t), a.ListenAddr(), alpnJoin, a.key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		cs := conn.ConnectionState()
+		id := inviteID(tok.Secret)
+		q := joinRequest{Version: joinVersion, Invite: id[:], Label: "x", Wall: time.Now().UnixMilli(), Proof: proof(&cs)}
+		if err := writeJoin(conn, joinQMagic, &q); err != nil {
+			t.Fatal(err)
+		}
+		var ans joinAnswer
+		if err := readJoin(conn, joinAMagic, &ans); err != nil {
+			t.Fatal(err)
+		}
+		return ans
+	}
+	good := func(cs *tls.ConnectionState) []byte {
+		b, err := joinProof(tok.Secret, cs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	for what, proof := range map[string]func(*tls.ConnectionState) []byte{
+		"none":          func(*tls.ConnectionState) []byte { return nil },
+		"spoilt":        func(cs *tls.ConnectionState) []byte { b := good(cs); b[0] ^= 1; return b },
+		"of the secret": func(*tls.ConnectionState) []byte { return tok.Secret },
+	} {
+		if ans := ask(proof); ans.Code != string(CodePeerRefused) || len(ans.Proof) != 0 || len(ans.Gossip) != 0 {
+			t.Errorf("%s: answer %+v", what, ans)
+		}
+	}
+	var old []byte
+	if ans := ask(func(cs *tls.ConnectionState) []byte { old = good(cs); return nil }); ans.Code == "" {
+		t.Error("admitted without a proof")
+	}
+	if ans := ask(func(*tls.ConnectionState) []byte { return old }); ans.Code != string(CodePeerRefused) {
+		t.Errorf("a proof of another connection: %+v", ans)
+	}
+	if n := len(a.Members()); n != 1 {
+		t.Errorf("%d members, want 1", n)
+	}
+	if ans := ask(good); ans.Code != "" || ans.Label != "x" {
+		t.Errorf("the right proof: %+v", ans)
+	}
 }
