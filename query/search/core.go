@@ -45,6 +45,7 @@ type core struct {
 	kept    extent
 	keptPos mark
 
+	buf     []byte
 	scratch []uint16
 	touched []uint32
 }
@@ -64,6 +65,7 @@ type term struct {
 	last uint32 // last document, plus one
 	df   uint32 // documents that are Live
 	all  uint32 // documents
+	word bool   // was a word somewhere, so that it is in core.sorted
 	sig  uint64 // letters, for fuzzy matching
 }
 
@@ -167,22 +169,19 @@ type token struct {
 	whole bool
 }
 
-// prepare cuts a document's text, unless the core holds it already.
-func (c *core) prepare(a *analysis.Analyser, d Document) prepared {
+// prepare readies a document for cut, off the index's lock.
+func (c *core) prepare(d Document) prepared {
 	p := prepared{doc: d, digest: digest(d.Title, d.Text)}
 	if n, ok := c.keys[d.ID]; ok && c.cold[n].digest == p.digest {
 		p.known = true
 	}
 	for i, t := range d.Identities {
 		if rest, ok := strings.CutPrefix(t, "@"); ok {
-			if i == 0 || &p.doc.Identities[0] == &d.Identities[0] {
+			if &p.doc.Identities[0] == &d.Identities[0] {
 				p.doc.Identities = slices.Clone(d.Identities)
 			}
 			p.doc.Identities[i] = rest
 		}
-	}
-	if !p.known {
-		p.cut(a)
 	}
 	return p
 }
@@ -272,11 +271,12 @@ func (c *core) push(h hot, k cold) {
 
 func confidence(level int) uint8 { return uint8(min(max(level, Unverified), Verified)) }
 
-// intern gives the document's terms as bytes, and how many words they are.
+// intern gives the document's terms as bytes, and how many words they are. It
+// leaves their counts in scratch.
 func (c *core) intern(p *prepared) ([]byte, uint32) {
-	buf := make([]byte, 0, 3*len(p.tokens))
+	buf := c.buf[:0]
 	words := uint32(0)
-	for _, t := range p.tokens {
+	for i, t := range p.tokens {
 		id, ok := c.dict[t.text]
 		if !ok {
 			id = c.newTerm(strings.Clone(t.text))
@@ -286,9 +286,14 @@ func (c *core) intern(p *prepared) ([]byte, uint32) {
 			v |= 1
 		} else {
 			words++
+			if !c.terms[id].word {
+				c.sort(id)
+			}
 		}
 		buf = binary.AppendUvarint(buf, v)
+		c.count(id, i < p.title)
 	}
+	c.buf = buf
 	return buf, words
 }
 
@@ -297,8 +302,18 @@ func (c *core) newTerm(text string) uint32 {
 	c.terms = append(c.terms, term{text: text, sig: signature(text)})
 	c.scratch = append(c.scratch, 0)
 	c.dict[text] = id
-	c.sorted.Set(text, id)
+	if isHex(text) {
+		c.sort(id)
+	}
 	return id
+}
+
+// sort puts a term where its like is looked for: words and hashes, not the
+// many identifiers.
+func (c *core) sort(id uint32) {
+	t := &c.terms[id]
+	t.word = true
+	c.sorted.Set(t.text, id)
 }
 
 // each calls fn for the terms of document n in order.
@@ -316,18 +331,19 @@ func (c *core) each(n uint32, fn func(i int, id uint32, whole bool)) {
 // with how often each counts; the caller clears them.
 func (c *core) counts(n uint32) {
 	title := int(c.cold[n].title)
-	c.each(n, func(i int, id uint32, _ bool) {
-		if c.scratch[id] == 0 {
-			c.touched = append(c.touched, id)
+	c.each(n, func(i int, id uint32, _ bool) { c.count(id, i < title) })
+}
+
+func (c *core) count(id uint32, title bool) {
+	if c.scratch[id] == 0 {
+		c.touched = append(c.touched, id)
+	}
+	if c.scratch[id] < 1<<15 {
+		c.scratch[id]++
+		if title {
+			c.scratch[id] += titleWeight - 1
 		}
-		w := uint16(1)
-		if i < title {
-			w = titleWeight
-		}
-		if c.scratch[id] < 1<<15 {
-			c.scratch[id] += w
-		}
-	})
+	}
 }
 
 func (c *core) clearCounts() {
@@ -337,8 +353,8 @@ func (c *core) clearCounts() {
 	c.touched = c.touched[:0]
 }
 
+// post adds the counted terms to the postings of document n.
 func (c *core) post(n uint32, st state) {
-	c.counts(n)
 	for _, id := range c.touched {
 		t := &c.terms[id]
 		gap, tf := uint64(n+1-t.last)<<1, uint64(c.scratch[id])
@@ -460,6 +476,24 @@ func (c *core) setState(n uint32, s state) {
 			h.state = stReplaced
 		}
 	}
+}
+
+// eraseRefs takes out whatever came from some entries.
+func (c *core) eraseRefs(refs []oplog.Ref) {
+	if len(refs) == 0 {
+		return
+	}
+	gone := make(map[oplog.Ref]bool, len(refs))
+	for _, r := range refs {
+		gone[r] = true
+	}
+	for n := range c.cold {
+		if c.hot[n].state != stReplaced && gone[c.cold[n].ref] {
+			c.setState(uint32(n), stErased)
+		}
+	}
+	// A text that was replaced may still be there, out of use.
+	c.erased = true
 }
 
 // wasteful reports whether compaction is worth it.

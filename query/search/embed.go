@@ -103,24 +103,24 @@ func (v *embedder) step(ctx context.Context) (more bool, err error) {
 	if err := x.CatchUp(ctx); err != nil {
 		return false, v.fail(err)
 	}
-	docs, next, last, err := readFrom(ctx, x.cfg.Log, x.cfg.Sources, from, &v.covered)
+	got, err := readFrom(ctx, x.cfg.Log, x.cfg.Sources, from, &v.covered)
 	var again *refoldError
 	if errors.As(err, &again) {
 		// The words fold anew for the same reason and start this pass again;
 		// here it means only to look once more from the beginning.
 		v.restart()
-		return last > 0, nil
+		return got.last > 0, nil
 	}
 	if err == nil {
-		err = v.put(ctx, docs, false)
+		err = v.put(ctx, got.docs, false)
 	}
 	if err != nil {
 		return false, v.fail(err)
 	}
 	x.mu.Lock()
-	v.pos, v.fault = next, ""
+	v.pos, v.fault = got.next, ""
 	x.mu.Unlock()
-	return next.arrival < last, nil
+	return got.next.arrival < got.last, nil
 }
 
 func (v *embedder) fail(err error) error {

@@ -28,7 +28,8 @@ func sample() *core {
 		{ID: "evt_2", Ref: oplog.Ref{39: 2}, Kind: "event", Category: "x", Session: "s", Time: -5, Title: "A title", Text: "and a text", State: document.Superseded},
 		{ID: "mem_1", Ref: oplog.Ref{39: 3}, Kind: "fact", Namespace: "h:a:p", Text: "queryContext works"},
 	} {
-		p := c.prepare(&a, d)
+		p := c.prepare(d)
+		p.cut(&a)
 		c.put(&p)
 		if i == 0 {
 			c.kept.docs = 1 // as if written: the change is then told

@@ -95,7 +95,7 @@ func (x *Index) step(ctx context.Context) (more bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
 	}
-	docs, next, last, err := x.read(ctx)
+	got, err := x.read(ctx)
 	var again *refoldError
 	if errors.As(err, &again) {
 		return true, x.refold(again.reason)
@@ -108,15 +108,15 @@ func (x *Index) step(ctx context.Context) (more bool, err error) {
 		}
 		return false, err
 	}
-	if next.arrival == x.pos.arrival {
+	if got.next.arrival == x.pos.arrival {
 		return false, nil
 	}
-	x.apply(docs, &next)
+	x.apply(got.docs, &got.next, got.erased)
 	if err := x.tidy(false); err != nil {
 		// What is not kept is folded again at the next start.
 		x.log.Warn("search index cannot be kept", "error", err)
 	}
-	return next.arrival < last, nil
+	return got.next.arrival < got.last, nil
 }
 
 // refoldError says why everything must be folded anew.
@@ -124,24 +124,32 @@ type refoldError struct{ reason string }
 
 func (e *refoldError) Error() string { return "search: " + e.reason }
 
+// batch is what some entries come to.
+type batch struct {
+	docs   []Document
+	erased []oplog.Ref // entries that were erased, whatever was made of them
+	next   mark
+	last   uint64 // newest of the log
+}
+
 // read collects the documents of the next entries. The caller holds stepping.
-func (x *Index) read(ctx context.Context) (docs []Document, next mark, last uint64, err error) {
+func (x *Index) read(ctx context.Context) (batch, error) {
 	return readFrom(ctx, x.cfg.Log, x.cfg.Sources, x.pos, &x.covered)
 }
 
 // readFrom gives the documents of some entries after a mark. Covered is the
 // arrival number up to which a wish to fold anew is granted already: the
 // newest of the snapshot from which a fold began.
-func readFrom(ctx context.Context, log Log, sources []Source, from mark, covered *uint64) (docs []Document, next mark, last uint64, err error) {
-	next = from
+func readFrom(ctx context.Context, log Log, sources []Source, from mark, covered *uint64) (out batch, err error) {
+	out.next = from
 	err = log.View(func(s oplog.Snapshot) error {
-		last = s.LastArrival()
-		if last < from.arrival {
-			return &refoldError{fmt.Sprintf("the log ends at arrival %d, the index at %d", last, from.arrival)}
+		out.last = s.LastArrival()
+		if out.last < from.arrival {
+			return &refoldError{fmt.Sprintf("the log ends at arrival %d, the index at %d", out.last, from.arrival)}
 		}
 		if from.arrival == 0 {
-			*covered = last
-		} else if last == from.arrival {
+			*covered = out.last
+		} else if out.last == from.arrival {
 			return nil
 		}
 		entries, bytes, known := 0, 0, from.arrival == 0
@@ -166,15 +174,23 @@ func readFrom(ctx context.Context, log Log, sources []Source, from mark, covered
 				case err != nil:
 					return false, fmt.Errorf("search: %s at arrival %d: %w", src.Name(), arrival, err)
 				}
-				docs = append(docs, found...)
+				out.docs = append(out.docs, found...)
 			}
-			next = mark{arrival, e.Hash}
+			for _, h := range oplog.ErasedBy(e) {
+				switch gone, err := s.ByHash(h[:]); {
+				case err == nil:
+					out.erased = append(out.erased, gone.Ref())
+				case !errors.Is(err, oplog.ErrNotFound):
+					return false, err
+				}
+			}
+			out.next = mark{arrival, e.Hash}
 			entries++
 			bytes += e.Size()
 			return entries < stepEntries && bytes < stepBytes, ctx.Err()
 		})
 	})
-	return docs, next, last, err
+	return out, err
 }
 
 func wants(s Source, kind string) bool {

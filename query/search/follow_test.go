@@ -27,6 +27,9 @@ func (notes) Name() string    { return "notes" }
 func (notes) Version() uint32 { return 1 }
 func (notes) Kinds() []string { return []string{"note"} }
 
+// Content says that a note may be erased.
+func (notes) Content() []string { return []string{"note"} }
+
 var grows = []string{"live", "superseded", "forgotten", "erased"}
 
 func (notes) Apply(tx oplog.Tx, e *oplog.Entry) error {
@@ -293,6 +296,50 @@ func TestT5_EraseLeavesNoTerm(t *testing.T) {
 	}
 	if res := find(t, x, search.Query{Text: "xyzzy42", Filter: search.Filter{IncludeForgotten: true, IncludeSuperseded: true}}); len(res.Hits) != 0 {
 		t.Errorf("erased document found: %q", ids(res))
+	}
+}
+
+// An erase of the log takes out what was made of the entry, in whatever domain,
+// also what another text has replaced since.
+func TestT5_EraseOfTheLog(t *testing.T) {
+	l := openLog(t)
+	dir := t.TempDir()
+	byRef := search.SourceOf("notes", 1, []string{"note"}, func(_ oplog.Snapshot, e *oplog.Entry) ([]search.Document, error) {
+		if !e.Present() {
+			return nil, nil
+		}
+		id, _, text := fields(e)
+		return []search.Document{{ID: id, Ref: e.Ref(), Kind: "note", Text: text}}, nil
+	})
+	cfg := search.Config{Log: l, Sources: []search.Source{byRef}, Dir: dir, Plain: true}
+	x := openIndex(t, cfg)
+	a, err := l.Append(t.Context(), oplog.Op{Kind: "note", Author: "a", Version: 1, Body: []byte("n1|live|the password is hippopotamus")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, l, "n2", "live", "a harmless hint")
+	if got := ids(find(t, x, search.Query{Text: "hippopotamus"})); got != "n1" {
+		t.Fatalf("before the erase %q", got)
+	}
+	write(t, l, "n1", "live", "the password was changed")
+	if err := errors.Join(x.CatchUp(t.Context()), x.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(contents(t, dir), []byte("hippopotamus")) {
+		t.Fatal("the word was never in the file")
+	}
+	x = openIndex(t, cfg)
+	if _, err := l.Erase(t.Context(), "a", "op1", "leaked", a[0].Hash); err != nil {
+		t.Fatal(err)
+	}
+	if err := x.CatchUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(contents(t, dir), []byte("hippopotamus")) {
+		t.Error("the file still shows what was erased")
+	}
+	if got := ids(find(t, x, search.Query{Text: "password harmless"})); got != "n1 n2" && got != "n2 n1" {
+		t.Errorf("after the erase %q", got)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"tallystick/oplog"
@@ -185,7 +186,7 @@ func (x *Index) Close() error {
 func (x *Index) Put(ctx context.Context, docs ...Document) error {
 	x.stepping.Lock()
 	defer x.stepping.Unlock()
-	x.apply(docs, nil)
+	x.apply(docs, nil, nil)
 	if x.vec != nil {
 		if err := x.vec.put(ctx, docs, true); err != nil {
 			return err
@@ -194,44 +195,56 @@ func (x *Index) Put(ctx context.Context, docs ...Document) error {
 	return x.tidy(false)
 }
 
-// apply cuts documents, on all processors, and puts them in. The caller holds
-// stepping.
-func (x *Index) apply(docs []Document, next *mark) {
+// slice is how many documents are cut and put in at a time: searches go in
+// between.
+const slice = 256
+
+// apply cuts documents and puts them in, the one while the other. The caller
+// holds stepping.
+func (x *Index) apply(docs []Document, next *mark, erased []oplog.Ref) {
 	cut := make([]prepared, len(docs))
-	workers := min(runtime.GOMAXPROCS(0), len(docs)/16+1)
-	var wg sync.WaitGroup
-	for w := range workers {
-		work := func() {
-			a := x.analysers.Get().(*analyser)
-			for i := w; i < len(docs); i += workers {
-				cut[i] = x.c.prepare(&a.Analyser, docs[i])
-			}
-			x.analysers.Put(a)
-		}
-		if w == workers-1 {
-			work()
-		} else {
-			wg.Go(work)
-		}
+	for i, d := range docs {
+		cut[i] = x.c.prepare(d)
 	}
-	wg.Wait()
-	// Searches go in between: a lock for a few hundred documents at most.
-	const slice = 256
-	for len(cut) > slice {
+	parts := slices.Collect(slices.Chunk(cut, slice))
+	ready := make([]chan struct{}, len(parts))
+	for i := range ready {
+		ready[i] = make(chan struct{})
+	}
+	var turn atomic.Int64
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for range min(runtime.GOMAXPROCS(0), len(parts)) {
+		wg.Go(func() {
+			a := x.analysers.Get().(*analyser)
+			defer x.analysers.Put(a)
+			for {
+				n := int(turn.Add(1)) - 1
+				if n >= len(parts) {
+					return
+				}
+				for i := range parts[n] {
+					if p := &parts[n][i]; !p.known {
+						p.cut(&a.Analyser)
+					}
+				}
+				close(ready[n])
+			}
+		})
+	}
+	for n, part := range parts {
+		<-ready[n]
 		x.mu.Lock()
-		for i := range cut[:slice] {
-			x.c.put(&cut[i])
+		for i := range part {
+			x.c.put(&part[i])
 		}
 		x.mu.Unlock()
-		cut = cut[slice:]
-	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for i := range cut {
-		x.c.put(&cut[i])
 	}
 	if next != nil {
+		x.mu.Lock()
+		x.c.eraseRefs(erased)
 		x.pos, x.fault = *next, ""
+		x.mu.Unlock()
 	}
 	x.dirty += len(docs)
 }

@@ -343,7 +343,7 @@ func (c *core) replayDoc(r *reader) {
 	k.title = uint32(r.uint(math.MaxUint32))
 	k.count = uint32(r.count(1))
 	start := r.b
-	for range k.count {
+	for i := range k.count {
 		v := r.uint(math.MaxUint32 << 1)
 		if v>>1 >= uint64(len(c.terms)) {
 			r.bad = true
@@ -351,7 +351,11 @@ func (c *core) replayDoc(r *reader) {
 		}
 		if v&1 == 0 {
 			h.words++
+			if !c.terms[v>>1].word {
+				c.sort(uint32(v >> 1))
+			}
 		}
+		c.count(uint32(v>>1), i < k.title)
 	}
 	if r.bad || h.state > stForgotten && h.state != stReplaced || h.conf > Verified || k.title > k.count {
 		r.bad = true

@@ -160,12 +160,20 @@ const joiners = "_-./:@#+'\\=~&"
 
 // chunk takes a run of word characters and joiners.
 func (a *Analyser) chunk(c string) {
-	if special := symbolic(c); special != "" {
-		a.add(special, false)
+	if n := len(c); n > 1 && (c[n-1] == '+' || c[n-1] == '#' || c[n-1] == '.' || c[n-1] == ':') {
+		if special := symbolic(c); special != "" {
+			a.add(special, false)
+			return
+		}
+	}
+	c = trim(c)
+	if c == "" {
 		return
 	}
-	c = strings.Trim(c, joiners)
-	if c == "" {
+	if w := plain(c); w != "" {
+		if !stopWords[w] {
+			a.push(Token{Term: a.stem(w), Surface: w})
+		}
 		return
 	}
 	if len(c) > maxChunk {
@@ -176,6 +184,46 @@ func (a *Analyser) chunk(c string) {
 		return
 	}
 	a.level(c, 0)
+}
+
+// trim takes joiners off both ends.
+func trim(c string) string {
+	from, to := 0, len(c)
+	for from < to && joiner[c[from]] {
+		from++
+	}
+	for to > from && joiner[c[to-1]] {
+		to--
+	}
+	return c[from:to]
+}
+
+// joiner has the bytes of joiners.
+var joiner = func() (t [256]bool) {
+	for i := range len(joiners) {
+		t[joiners[i]] = true
+	}
+	return t
+}()
+
+// plain gives a word of ASCII letters lowered, if c is one and nothing more:
+// the short way for most of any text.
+func plain(c string) string {
+	if len(c) > 64 {
+		return ""
+	}
+	for i := range len(c) {
+		if c[i] < 'a' || c[i] > 'z' {
+			if i == 0 && c[0] >= 'A' && c[0] <= 'Z' {
+				continue
+			}
+			return ""
+		}
+	}
+	if c[0] < 'a' {
+		return strings.ToLower(c[:1]) + c[1:]
+	}
+	return c
 }
 
 // symbolic knows the few names that end in a sign.
