@@ -21,7 +21,7 @@ const MaxAppendOps = 1024
 // incarnation is preceded by its birth.
 //
 // Errors: a Guard's error as it is, *LimitError, *QuarantineError for an op
-// that no projection here would fold, ErrNoSpace, ErrClosed, ctx.Err(). After
+// that no projection here would fold, ErrNoBlob, ErrNoSpace, ErrClosed, ctx.Err(). After
 // ctx.Err() the ops may or may not have been written; repeat with the same
 // op ids to learn.
 func (l *Log) Append(ctx context.Context, ops ...Op) ([]Appended, error) {
@@ -168,6 +168,9 @@ func (g *group) appendEntry(ln *lane, stamp hlc.Timestamp, kind, author string, 
 	}
 	if state == stateQuarantined {
 		return Appended{}, Quarantine("%s", reason)
+	}
+	if err := g.holdsBlobs(&e); err != nil {
+		return Appended{}, err
 	}
 	ln.tip = Tip{Seq: e.Seq, Hash: e.Hash}
 	ln.last = e.Time

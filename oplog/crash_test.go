@@ -68,6 +68,9 @@ func crashChild(dir string) error {
 			}
 		}
 	}
+	if os.Getenv(crashBlobs) != "" {
+		withBlobs(&cfg)
+	}
 	l, err := Open(context.Background(), cfg)
 	if err != nil {
 		return err
@@ -79,6 +82,10 @@ func crashChild(dir string) error {
 		fmt.Printf(format+"\n", args...)
 	}
 	say("open")
+	if os.Getenv(crashBlobs) != "" {
+		blobCrashChild(l, say)
+		return nil
+	}
 	ranges, err := readRanges(os.Getenv(crashPeer))
 	if err != nil {
 		return err

@@ -17,6 +17,9 @@
 //   - L5 Taking a range twice changes nothing; a range that does not verify
 //     changes nothing.
 //   - L6 An entry that cannot be folded is kept, relayed and listed by Aside.
+//   - Content too large for an entry is a blob, put before the entry that names
+//     it (PutBlob) and fetched chunk by chunk elsewhere (MissingBlobs, PutChunk).
+//     It is checked against its hash before anybody gets it.
 //   - M1, M2 A view is a pure function of the entries folded, changed in the
 //     transaction that stores them.
 //

@@ -135,6 +135,9 @@ func (l *Log) rebuild(ctx context.Context, views []int, progress func(done, tota
 	if err := l.wait(ctx, j.waiter); err != nil {
 		return err
 	}
+	if err := l.sweep(ctx); err != nil {
+		return err
+	}
 	if len(j.old) == 0 {
 		return nil
 	}
@@ -394,6 +397,9 @@ func (j *rebuildJob) switchOver(g *group) error {
 		}
 		v, err := g.b.get(seqKey(tabEntry, p.lane, p.seq))
 		if err != nil {
+			return fatal(err)
+		}
+		if err := g.unnameBlobs(&e); err != nil {
 			return fatal(err)
 		}
 		e.Salt, e.Payload = nil, nil

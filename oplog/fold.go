@@ -324,6 +324,9 @@ func (g *group) fold(e *Entry) error {
 			}
 		}
 	}
+	if err := g.nameBlobs(e); err != nil {
+		return err
+	}
 	if g.l.cfg.Gate != nil && !g.recheck {
 		for _, k := range g.l.cfg.Gate.RecheckKinds() {
 			if k == e.Kind {

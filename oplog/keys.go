@@ -22,6 +22,10 @@ import (
 //	v <view> 0 gen1 <key>  rows of a view, of one generation
 //	w <view>               version 4, digest 16, row count 8, generation 1 of a view
 //	z hash32               an entry that is to be erased: Ref of the erase, state 1
+//	b hash32               a blob: state 1, size 8, number of its chunks' run 8, chunks here 4
+//	k run8 index4          a chunk of a blob
+//	n hash32 Ref           nothing: an entry that names a blob
+//	u run8                 chunks that no blob has: state 1, how many 4
 const (
 	tabMeta  = 'm'
 	tabLane  = 'o'
@@ -35,6 +39,11 @@ const (
 	tabView  = 'v'
 	tabInfo  = 'w'
 	tabErase = 'z'
+
+	tabBlob   = 'b'
+	tabChunk  = 'k'
+	tabName   = 'n'
+	tabUpload = 'u'
 )
 
 // States of a stored entry.
@@ -84,6 +93,20 @@ func viewPrefix(name string, gen byte) []byte {
 func viewTable(name string) []byte { return append(append([]byte{tabView}, name...), 0) }
 
 func eraseKey(h *Hash) []byte { return append([]byte{tabErase}, h[:]...) }
+
+func blobKey(h *Hash) []byte { return append([]byte{tabBlob}, h[:]...) }
+
+func chunkKey(run uint64, index uint32) []byte {
+	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64([]byte{tabChunk}, run), index)
+}
+
+func nameKey(h *Hash, ref Ref) []byte {
+	return append(append(append(make([]byte, 0, 1+len(h)+RefSize), tabName), h[:]...), ref[:]...)
+}
+
+func uploadKey(run uint64) []byte {
+	return binary.BigEndian.AppendUint64([]byte{tabUpload}, run)
+}
 
 func infoKey(name string) []byte { return append([]byte{tabInfo}, name...) }
 

@@ -119,7 +119,8 @@ type Log struct {
 	all   []int            // indexes of projections that see every kind
 	known map[string]bool  // kinds that a projection understands
 
-	content map[string]bool // kinds whose payload may be erased (T5)
+	content map[string]bool        // kinds whose payload may be erased (T5)
+	namers  map[string][]BlobNamer // kinds whose entries name blobs
 
 	jobs   chan job
 	quit   chan struct{}
@@ -140,6 +141,9 @@ type Log struct {
 	erasing int    // entries named by an erase whose bytes are still here
 	self    Origin // the own incarnation; without tips before its birth
 	reason  string // why the own incarnation is a new one; empty when it is not
+
+	missing   map[Hash]MissingBlob // named and not whole here
+	blobEpoch uint64
 }
 
 // Open opens or creates the log in cfg.Dir and brings its views up to date.
@@ -153,6 +157,8 @@ func Open(ctx context.Context, cfg Config) (*Log, error) {
 		folds:   map[string][]int{},
 		known:   map[string]bool{kindBirth: true, kindErase: true},
 		content: map[string]bool{},
+		namers:  map[string][]BlobNamer{},
+		missing: map[Hash]MissingBlob{},
 		jobs:    make(chan job, 512),
 		quit:    make(chan struct{}),
 		done:    make(chan struct{}),
@@ -173,6 +179,9 @@ func Open(ctx context.Context, cfg Config) (*Log, error) {
 			}
 			l.known[k] = true
 			l.folds[k] = append(l.folds[k], i)
+			if n, ok := p.(BlobNamer); ok {
+				l.namers[k] = append(l.namers[k], n)
+			}
 		}
 	}
 	if cfg.InMemory {
@@ -305,7 +314,10 @@ func (l *Log) load(ctx context.Context) error {
 	if err := l.turn(l.w.token, l.putToken); err != nil {
 		return err
 	}
-	return l.loadViews(ctx)
+	if err := l.loadViews(ctx); err != nil {
+		return err
+	}
+	return l.loadBlobs()
 }
 
 // beyond reports whether a stamp lies further ahead of the wall than the bound.

@@ -63,6 +63,7 @@ type group struct {
 	ownSeq  uint64 // a job wants a fresh own head at this seq
 	erases  []Hash // named by erases of this group
 	erasing int    // named entries whose bytes are still here
+	blobs   []Hash // blobs whose record changed
 
 	answers []answer
 	payload int
@@ -86,6 +87,7 @@ type groupMark struct {
 	recheck bool
 	erases  int
 	erasing int
+	blobs   int
 }
 
 // newGroup starts a group on top of prev, or on the store when prev is nil.
@@ -108,6 +110,7 @@ func (g *group) mark() groupMark {
 		mark: g.b.mark(), lanes: make(map[uint32]*lane, len(g.lanes)), byID: make(map[OriginID][]uint32, len(g.byID)),
 		nlanes: g.nlanes, arrival: g.arrival, infos: append([]viewState(nil), g.infos...), held: g.held,
 		maxSeen: g.maxSeen, ceiling: g.ceiling, recheck: g.recheck, erases: len(g.erases), erasing: g.erasing,
+		blobs: len(g.blobs),
 	}
 	for k, v := range g.lanes {
 		c := *v
@@ -124,6 +127,7 @@ func (g *group) rollback(m groupMark) {
 	g.lanes, g.byID, g.nlanes, g.arrival = m.lanes, m.byID, m.nlanes, m.arrival
 	g.infos, g.held, g.maxSeen, g.ceiling, g.recheck = m.infos, m.held, m.maxSeen, m.ceiling, m.recheck
 	g.erases, g.erasing = g.erases[:m.erases], m.erasing
+	g.blobs = g.blobs[:m.blobs]
 }
 
 // lane returns the group's own copy of an origin's first lane, nil if unknown.
@@ -563,6 +567,7 @@ func (l *Log) publish(g *group) {
 	for _, h := range g.erases {
 		l.w.erased[h] = true
 	}
+	l.publishBlobs(g)
 	l.aside = g.held
 	l.w.arrival = g.arrival
 	close(l.changed)
