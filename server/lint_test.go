@@ -43,6 +43,7 @@ func TestSchemaLint(t *testing.T) {
 	readOnly := map[string]bool{
 		"whoami": true, "event_list": true, "event_wait": true, "get_all_summaries": true, "mesh_status": true, "claim_list": true,
 		"event_append": false, "event_ack": false, "add_summary": false,
+		"list_messages": true, "get_message": true, "add_message": false, "mark_read": false, "archive_message": false, "task_create": false,
 	}
 	total, bytesTotal := 0, 0
 	for _, tool := range list {
@@ -66,6 +67,27 @@ func TestSchemaLint(t *testing.T) {
 	t.Logf("%d tools, about %d tokens, %d bytes", len(list), total, bytesTotal)
 	if len(instructions) > 2000 || !ascii(instructions) {
 		t.Errorf("instructions: %d bytes, ASCII %v", len(instructions), ascii(instructions))
+	}
+}
+
+// TestSchemaLintAll holds the tools outside the default to the same rules,
+// but for the size of the whole list.
+func TestSchemaLintAll(t *testing.T) {
+	raw := listRaw(t, connectMemory(t, newMCP(&brokenBackend{}, MCPOptions{Toolsets: Toolsets{all: true}}), ""))
+	var list []listedTool
+	if err := json.Unmarshal(raw, &list); err != nil {
+		t.Fatal(err)
+	}
+	for _, tool := range list {
+		for _, problem := range lintTool(tool) {
+			t.Errorf("%s: %s", tool.Name, problem)
+		}
+		if n := tokens(tool.Name) + tokens(tool.Description) + tokens(string(tool.InputSchema)); n > 235 {
+			t.Errorf("%s: about %d tokens", tool.Name, n)
+		}
+		if toolByName(tool.Name).readOnly == toolByName(tool.Name).write {
+			t.Errorf("%s: a tool reads only, or writes", tool.Name)
+		}
 	}
 }
 

@@ -107,6 +107,19 @@ func callEveryTool(i inspector, name string) {
 		t.Fatalf("event_append: %v in %s", err, tail(out, 800))
 	}
 	id := made.Result.StructuredContent.Event.ID
+	var sent struct {
+		Result struct {
+			StructuredContent struct {
+				ID string `json:"messageId"`
+			} `json:"structuredContent"`
+		} `json:"result"`
+	}
+	message := `{"to":"@me","subject":"try ` + name + `","body":"All of it."}`
+	out = call(0, "add_message", message)
+	if err := json.Unmarshal(out, &sent); err != nil || sent.Result.StructuredContent.ID == "" {
+		t.Fatalf("add_message: %v in %s", err, tail(out, 800))
+	}
+	mail := `{"messageId":"` + sent.Result.StructuredContent.ID + `"}`
 	args := map[string]string{
 		"whoami":            `{}`,
 		"mesh_status":       `{}`,
@@ -115,6 +128,12 @@ func callEveryTool(i inspector, name string) {
 		"event_wait":        `{"stream":"project/demo","timeout_ms":1000}`,
 		"event_ack":         `{"event_id":"` + id + `","status":"claimed"}`,
 		"claim_list":        `{"identity":"@me"}`,
+		"task_create":       `{"project":"demo","to_agent":"*","goal":"try ` + name + `","branch":"main","base_commit":"1f3c2d0","done":"it is tried"}`,
+		"add_message":       message,
+		"list_messages":     `{"box":"all"}`,
+		"get_message":       mail,
+		"mark_read":         mail,
+		"archive_message":   mail,
 		"add_summary":       `{"title":"Tried the tools","summary":"All of them, over ` + name + `."}`,
 		"get_all_summaries": `{"agentIdentity":"@me","limit":5}`,
 	}
