@@ -178,6 +178,56 @@ func TestC1_JoinBetweenFarClocksIsRefused(t *testing.T) {
 	}
 }
 
+// TestC1_NothingIsStampedBelowTheAdmission: the joiner's clock is behind the
+// inviter's, within the bound.
+func TestC1_NothingIsStampedBelowTheAdmission(t *testing.T) {
+	a := mustOpen(t, testConfig(t, "a"))
+	cfg := testConfig(t, "b")
+	cfg.Wall = func() int64 { return time.Now().Add(-5 * time.Minute).UnixMilli() }
+	b := mustJoin(t, a, cfg)
+	converged(t, a, b)
+	var admitted Member
+	if err := a.View(func(s oplog.Snapshot) (err error) { admitted, _, err = memberIn(s, b.key); return err }); err != nil {
+		t.Fatal(err)
+	}
+	self := b.Self().ID
+	rg, err := b.Log().ReadRange(self, 0, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	birth, _, err := oplog.ParseEntry(rg.Entries)
+	if err != nil || birth.Time <= admitted.Admission.Time() {
+		t.Errorf("born at %s, admitted at %s, %v", birth.Time.Time(), admitted.Admission.Time().Time(), err)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// So far behind that the admission itself lies beyond the bound: a replica
+	// that never wrote does not start, one that did goes on above its last stamp.
+	cfg.Wall = func() int64 { return time.Now().Add(-time.Hour).UnixMilli() }
+	b = mustOpen(t, cfg)
+	if res := note(t, b, "late"); res.Ref.Time() <= admitted.Admission.Time() {
+		t.Error("stamped below the admission")
+	}
+	late := testConfig(t, "c")
+	if _, err := Join(testContext(t), late, mustInvite(t, a).Token); err != nil {
+		t.Fatal(err)
+	}
+	late.Wall = cfg.Wall
+	refusedOpen(t, late, CodeConflict)
+}
+
+func refusedOpen(t *testing.T, cfg Config, want Code) {
+	t.Helper()
+	r, err := Open(testContext(t), cfg)
+	if err == nil {
+		r.Close()
+	}
+	if CodeOf(err) != want {
+		t.Errorf("open: %v, want %s", err, want)
+	}
+}
+
 func TestJoin_FreshHomeMakesNoGenesis(t *testing.T) {
 	a := mustOpen(t, testConfig(t, "a"))
 	b := mustJoin(t, a, testConfig(t, "b"))

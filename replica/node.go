@@ -104,7 +104,7 @@ func (r *Replica) openStore(ctx context.Context) error {
 		r.logger.Warn("mesh file is damaged, taking the mesh from the log", slog.String("file", cfg.meshFile()), slog.Any("error", err))
 	}
 	r.members = NewMembership(r.state.id())
-	r.trustOwnProof()
+	admitted := r.trustOwnProof()
 	r.log, err = oplog.Open(ctx, oplog.Config{
 		Dir: cfg.storeDir(), StateDir: cfg.StateDir, EncryptionKey: r.keys.store, Signer: r.keys.device,
 		Wall: cfg.Wall, Rand: cfg.Rand, Bound: cfg.Bound, MinFree: cfg.MinFree, Logger: r.logger,
@@ -112,6 +112,12 @@ func (r *Replica) openStore(ctx context.Context) error {
 	})
 	if err != nil {
 		return storeError(cfg.Dir, err)
+	}
+	// Nothing of this device is stamped below its admission (C1): others count on
+	// it before they have heard anything of it.
+	if err := r.log.Clock().Merge(admitted); err != nil && r.log.Self().Tips == nil {
+		return &Error{Code: CodeConflict, Field: "clock", Message: "this machine's clock is behind its admission to the mesh",
+			Hint: "set the clock and start again", Err: err}
 	}
 	if r.state.id().IsZero() {
 		if err := r.foundOrRecover(ctx); err != nil {
@@ -125,22 +131,27 @@ func (r *Replica) openStore(ctx context.Context) error {
 }
 
 // trustOwnProof lets the devices on the way from the genesis to this one pass
-// the gate before the log has heard of their admission.
-func (r *Replica) trustOwnProof() {
+// the gate before the log has heard of their admission. It returns the stamp of
+// this one's.
+func (r *Replica) trustOwnProof() (admitted hlc.Timestamp) {
 	p, err := decodeProof(r.state.Proof)
 	if err != nil || len(p) == 0 {
-		return
+		return 0
 	}
 	any := func(oplog.DeviceKey) bool { return true }
 	if _, err := p.verify(r.state.id(), r.key, any); err != nil {
 		r.logger.Warn("own admission does not verify", slog.Any("error", err))
-		return
+		return 0
 	}
 	for i := range p {
-		if _, key, label, err := p[i].check(r.state.id()); err == nil {
+		if _, key, label, at, err := p[i].check(r.state.id()); err == nil {
 			r.members.trust(key, label)
+			if key == r.key {
+				admitted = at
+			}
 		}
 	}
+	return admitted
 }
 
 // foundOrRecover runs when no mesh file is there: it founds a mesh in an

@@ -7,6 +7,7 @@ import (
 
 	"github.com/vmihailenco/msgpack/v5"
 
+	"tallystick/hlc"
 	"tallystick/oplog"
 )
 
@@ -67,7 +68,7 @@ func (p proof) verify(mesh MeshID, device oplog.DeviceKey, known func(oplog.Devi
 	}
 	admitted := map[oplog.DeviceKey]string{}
 	for i := range p {
-		admitter, key, label, err := p[i].check(mesh)
+		admitter, key, label, _, err := p[i].check(mesh)
 		if err != nil {
 			return "", fmt.Errorf("link %d: %w", i+1, err)
 		}
@@ -86,10 +87,10 @@ func (p proof) verify(mesh MeshID, device oplog.DeviceKey, known func(oplog.Devi
 }
 
 // check verifies one link by itself: admitter is who signed it, key who it
-// admits. For a genesis the two are the same, and for nothing else.
-func (l *link) check(mesh MeshID) (admitter, key oplog.DeviceKey, label string, err error) {
-	fail := func(format string, args ...any) (oplog.DeviceKey, oplog.DeviceKey, string, error) {
-		return oplog.DeviceKey{}, oplog.DeviceKey{}, "", fmt.Errorf(format, args...)
+// admits, as of at. For a genesis the two are the same, and for nothing else.
+func (l *link) check(mesh MeshID) (admitter, key oplog.DeviceKey, label string, at hlc.Timestamp, err error) {
+	fail := func(format string, args ...any) (oplog.DeviceKey, oplog.DeviceKey, string, hlc.Timestamp, error) {
+		return oplog.DeviceKey{}, oplog.DeviceKey{}, "", 0, fmt.Errorf(format, args...)
 	}
 	var inc oplog.Incarnation
 	if len(l.Key) != len(admitter) || len(l.Incarnation) != len(inc) || len(l.Entries) > maxLinkBytes {
@@ -132,13 +133,14 @@ func (l *link) check(mesh MeshID) (admitter, key oplog.DeviceKey, label string, 
 			if err != nil {
 				return fail("%w", err)
 			}
+			at = e.Time
 		}
 		last, b = e, rest
 	}
 	if !found || last.Seq != head.Seq || last.Hash != head.Hash {
 		return fail("it does not reach its head")
 	}
-	return admitter, key, label, nil
+	return admitter, key, label, at, nil
 }
 
 // openEntry reads the opening of a payload, which ParseEntry leaves alone.
