@@ -29,6 +29,11 @@ func (a arguments) integer(name string, def int64) int64 {
 	return def
 }
 
+func (a arguments) number(name string) float64 {
+	f, _ := a[name].(float64)
+	return f
+}
+
 func (a arguments) boolean(name string) bool {
 	b, _ := a[name].(bool)
 	return b
@@ -57,6 +62,9 @@ func (t *tool) decode(raw json.RawMessage) (arguments, *Error) {
 	}
 	if why := checkText(raw); why != "" {
 		return nil, invalid("", "send valid Unicode text without NUL", "the arguments contain %s", why)
+	}
+	if t.parses {
+		return arguments{}, nil
 	}
 	const hint = "send one JSON object with the tool's fields"
 	dec := json.NewDecoder(bytes.NewReader(raw))
@@ -146,6 +154,8 @@ func (p *param) decode(raw json.RawMessage) (any, *Error) {
 		return p.decodeString(raw)
 	case kindInt:
 		return p.decodeInt(raw)
+	case kindNumber:
+		return p.decodeNumber(raw)
 	case kindBool:
 		if raw[0] != 't' && raw[0] != 'f' {
 			return nil, p.wrong(jsonKind(raw))
@@ -200,13 +210,25 @@ func (p *param) decodeList(raw json.RawMessage) (any, *Error) {
 	return list, nil
 }
 
+// decodeNumber takes what JSON can write: never NaN, never infinite.
+func (p *param) decodeNumber(raw json.RawMessage) (any, *Error) {
+	if raw[0] != '-' && (raw[0] < '0' || raw[0] > '9') {
+		return nil, p.wrong(jsonKind(raw))
+	}
+	f, err := strconv.ParseFloat(string(raw), 64)
+	if err != nil || f < float64(p.min) || f > float64(p.max) {
+		return nil, p.wrong(clip(string(raw)))
+	}
+	return f, nil
+}
+
 // decodeString keeps text as given; tokens are trimmed.
 func (p *param) decodeString(raw json.RawMessage) (any, *Error) {
 	var s string
 	if err := json.Unmarshal(raw, &s); err != nil {
 		return nil, p.wrong("broken JSON")
 	}
-	if p.kind == kindText {
+	if p.kind == kindText || p.kind == kindTexts {
 		if len(s) > p.maxBytes {
 			return nil, p.tooLarge(len(s), p.maxBytes, "bytes")
 		}

@@ -15,6 +15,7 @@ import (
 	"tallystick/oplog"
 	"tallystick/query"
 	"tallystick/query/claim"
+	"tallystick/query/search"
 )
 
 // env is a service over a real log in memory, with a mesh of one more member
@@ -50,7 +51,12 @@ func newEnv(t *testing.T) *env {
 	}
 	t.Cleanup(func() { log.Close() })
 	mesh := &testMesh{log: log, wall: wall, label: "mac"}
-	svc, err := New(Deps{Log: log, Mesh: mesh, Version: "test"})
+	index, err := search.Open(t.Context(), search.Config{Log: log, Sources: query.Sources()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { index.Close() })
+	svc, err := New(Deps{Log: log, Mesh: mesh, Search: index, Version: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,6 +44,7 @@ func TestSchemaLint(t *testing.T) {
 		"whoami": true, "event_list": true, "event_wait": true, "get_all_summaries": true, "mesh_status": true, "claim_list": true,
 		"event_append": false, "event_ack": false, "add_summary": false,
 		"list_messages": true, "get_message": true, "add_message": false, "mark_read": false, "archive_message": false, "task_create": false,
+		"memory_search": true, "memory_add": false, "memory_reflect": false, "checkpoint_save": false, "checkpoint_resume": true,
 	}
 	total, bytesTotal := 0, 0
 	for _, tool := range list {
@@ -128,7 +129,7 @@ func lintTool(tool listedTool) (problems []string) {
 var propertyKey = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9_]{0,39}$`)
 
 func lintSchema(path string, s map[string]any, depth int, bad func(string, ...any)) {
-	allowed := []string{"type", "properties", "required", "additionalProperties", "description", "enum", "items"}
+	allowed := []string{"type", "properties", "required", "additionalProperties", "description", "enum", "items", "minLength"}
 	for k := range s {
 		if !slices.Contains(allowed, k) {
 			bad("%s: keyword %s", path, k)

@@ -15,6 +15,8 @@ type paramKind int
 const (
 	kindToken   paramKind = iota // one line of text, trimmed, 1..maxRouting characters
 	kindText                     // any text, kept as given
+	kindTexts                    // list of texts
+	kindNumber                   // any number
 	kindInt                      // whole number
 	kindBool                     // true or false
 	kindObject                   // free JSON object
@@ -31,6 +33,7 @@ type param struct {
 	desc     string
 	enum     []string // allowed values of a token
 	min, max int64    // of a number
+	filled   bool     // the schema says that text is not empty
 	maxBytes int      // of text, token or encoded object; 0 = maxRouting characters
 	maxItems int      // of a list
 	oneLine  bool     // text without control characters
@@ -48,6 +51,7 @@ type tool struct {
 	write       bool   // needs a bound identity
 	set         string // toolset; a tool of none is always shown
 	extra       bool   // not in the default toolset
+	parses      bool   // its domain checks the arguments, to the byte
 	params      []param
 	run         handler
 }
@@ -107,17 +111,22 @@ func (p *param) writeSchema(b *bytes.Buffer) {
 	switch p.kind {
 	case kindToken, kindText:
 		b.WriteString(`{"type":"string"`)
+		if p.filled {
+			b.WriteString(`,"minLength":1`)
+		}
 		if p.enum != nil && !p.prose {
 			b.WriteString(`,"enum":`)
 			b.Write(encode(p.enum))
 		}
 	case kindInt:
 		b.WriteString(`{"type":"integer"`)
+	case kindNumber:
+		b.WriteString(`{"type":"number"`)
 	case kindBool:
 		b.WriteString(`{"type":"boolean"`)
 	case kindObject:
 		b.WriteString(`{"type":"object"`)
-	case kindStrings, kindTokens:
+	case kindStrings, kindTokens, kindTexts:
 		b.WriteString(`{"type":"array","items":{"type":"string"}`)
 	}
 	b.WriteString(`,"description":`)
@@ -158,6 +167,8 @@ func (p *param) wants() string {
 		return "a string of at most " + strconv.Itoa(limit) + " bytes"
 	case kindInt:
 		return "a whole number from " + strconv.FormatInt(p.min, 10) + " to " + strconv.FormatInt(p.max, 10)
+	case kindNumber:
+		return "a number from " + strconv.FormatInt(p.min, 10) + " to " + strconv.FormatInt(p.max, 10)
 	case kindBool:
 		return "true or false"
 	case kindObject:

@@ -99,6 +99,11 @@ type Deps struct {
 	// Stop asks the owner process to end; it returns at once. Nil: it cannot be
 	// asked.
 	Stop func()
+	// Search finds memories, summaries and events. Nil: nothing can be searched.
+	Search Searcher
+	// RefuseSecrets refuses writes that likely hold a secret; otherwise the
+	// answer says so.
+	RefuseSecrets bool
 	// Tokens and HTTPURL are the HTTP endpoint's, if there is one.
 	Tokens  *Tokens
 	HTTPURL func() string
@@ -177,7 +182,13 @@ func (s *Service) Call(ctx context.Context, session Session, name string, args j
 			opID = NewOpID()
 		}
 	}
-	c := &call{id: id, args: a, op: opKey(name, opID, a.str("idempotency_key"))}
+	var found []secretRow
+	if t.write {
+		if found, bad = s.secrets(args); bad != nil {
+			return nil, bad
+		}
+	}
+	c := &call{id: id, args: a, raw: args, op: opKey(name, opID, a.str("idempotency_key"))}
 	v, bad := t.run(s, ctx, c)
 	if bad != nil {
 		if bad.Code == CodeIdentityUnbound && id.why != nil {
@@ -192,7 +203,7 @@ func (s *Service) Call(ctx context.Context, session Session, name string, args j
 		s.mintAfter(ctx, id)
 		s.log.Info("stored", "tool", name, "identity", id.Name, "client", session.Client)
 	}
-	return encode(v), nil
+	return withSecrets(encode(v), found), nil
 }
 
 // opKey is the op id under which the log remembers a write. A key that the

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"strings"
 )
@@ -13,7 +14,8 @@ type handler func(s *Service, ctx context.Context, c *call) (any, *Error)
 type call struct {
 	id   Identity
 	args arguments
-	op   string // op id of a write; never empty there
+	raw  json.RawMessage // the arguments as they came
+	op   string          // op id of a write; never empty there
 }
 
 var (
@@ -56,7 +58,7 @@ func filterParams(list bool) []param {
 }
 
 // tools is the table of tools, sorted by name.
-var tools = sortedTools(coreTools, mailTools, taskTools)
+var tools = sortedTools(coreTools, mailTools, memoryTools, taskTools)
 
 func sortedTools(tables ...[]tool) []tool {
 	all := slices.Concat(tables...)

@@ -37,7 +37,7 @@ func TestToolsets(t *testing.T) {
 	if len(standard) == 0 || len(standard) > len(all) {
 		t.Errorf("%d tools by default of %d", len(standard), len(all))
 	}
-	if got, want := shown(t, "summaries"), []string{"add_summary", "get_all_summaries", "whoami"}; !slices.Equal(got, want) {
+	if got, want := shown(t, "summaries"), []string{"add_summary", "get_all_summaries", "query_summaries", "whoami"}; !slices.Equal(got, want) {
 		t.Errorf("summaries shows %v, want %v", got, want)
 	}
 	for _, set := range ToolsetNames() {

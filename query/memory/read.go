@@ -20,6 +20,8 @@ const (
 	MaxLimit      = 500
 	MaxPageBytes  = logstream.MaxPageBytes
 	MaxNamespaces = 64 // of one listing
+
+	maxSupersedes = 16 // ids shown of what a fact replaced
 )
 
 // Record is a fact as clients see it.
@@ -33,7 +35,8 @@ type Record struct {
 	Author     string        `json:"author"`
 	CreatedAt  string        `json:"created_at"`
 	HLC        string        `json:"hlc"`
-	Retired    *Retired      `json:"retired,omitempty"` // nil while it is live
+	Retired    *Retired      `json:"retired,omitempty"`    // nil while it is live
+	Supersedes []string      `json:"supersedes,omitempty"` // facts it was written in place of
 	Imported   *imported.Key `json:"imported,omitempty"`
 	By         string        `json:"imported_author,omitempty"`
 	At         string        `json:"imported_at,omitempty"`
@@ -142,6 +145,9 @@ func record(snap oplog.Snapshot, e *oplog.Entry) (Record, error) {
 	}
 	if !b.Import.IsZero() {
 		rec.Imported = &b.Import
+	}
+	for _, h := range b.Parents[:min(len(b.Parents), maxSupersedes)] {
+		rec.Supersedes = append(rec.Supersedes, ID(h))
 	}
 	for _, root := range i.roots {
 		pinned, err := isPinned(r, root)
