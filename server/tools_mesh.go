@@ -40,6 +40,7 @@ type statusResult struct {
 	Aside       []asideRow         `json:"aside"` // the first of both
 	Views       map[string]viewRow `json:"views"`
 	OldNames    []oldName          `json:"old_names,omitempty"`
+	Search      *searchRow         `json:"search,omitempty"`
 	Note        string             `json:"note,omitempty"`
 }
 
@@ -112,6 +113,7 @@ func (s *Service) meshStatus(ctx context.Context, _ *call) (any, *Error) {
 		}
 		r.Peers = append(r.Peers, row)
 	}
+	r.Search = s.searchStatus()
 	for _, v := range st.Views {
 		r.Views[v.Name] = viewRow{Digest: v.Digest, Rows: v.Rows}
 	}

@@ -65,3 +65,36 @@ func foundRowOf(snap oplog.Snapshot, h *search.Hit) (foundRow, error) {
 	r.Text = cut(r.Text, maxFoundText)
 	return r, nil
 }
+
+// searchRow is the state of the search index in mesh_status.
+type searchRow struct {
+	Documents int         `json:"documents"`
+	Others    int         `json:"others"` // superseded or forgotten
+	Behind    uint64      `json:"behind"` // entries it has not seen yet
+	Kept      string      `json:"kept"`   // where it is kept over a restart
+	Rebuilt   []string    `json:"rebuilt,omitempty"`
+	Fault     string      `json:"fault,omitempty"`
+	Vectors   *vectorsRow `json:"vectors,omitempty"`
+}
+
+type vectorsRow struct {
+	Name      string `json:"name"`
+	Documents int    `json:"documents"`
+	Behind    uint64 `json:"behind"`
+	Fault     string `json:"fault,omitempty"`
+}
+
+func (s *Service) searchStatus() *searchRow {
+	if s.d.Search == nil {
+		return nil
+	}
+	st := s.d.Search.Status()
+	r := &searchRow{Documents: st.Documents, Others: st.Others, Behind: st.Behind, Kept: st.Kept, Fault: clip(st.Fault)}
+	for _, why := range st.Refolds {
+		r.Rebuilt = append(r.Rebuilt, clip(why))
+	}
+	if v := st.Vectors; v != nil {
+		r.Vectors = &vectorsRow{Name: clip(v.Name), Documents: v.Documents, Behind: v.Behind, Fault: clip(v.Fault)}
+	}
+	return r
+}

@@ -267,7 +267,7 @@ func TestResultShapes(t *testing.T) {
 	check("get_all_summaries", sums, "count limit offset summaries total")
 	check("summary", sums["summaries"].([]any)[0], "author category id origin sessionId sourceAgentIdentities summary timestamp title")
 	st := e.do(Session{}, "mesh_status", ``)
-	check("mesh_status", st, "aside clock held label mesh peers quarantined replica views")
+	check("mesh_status", st, "aside clock held label mesh peers quarantined replica search views")
 	check("peer", st["peers"].([]any)[0], "address clock_offset_ms entries_ahead entries_behind id label last_seen reachable")
 	check("view", st["views"].(map[string]any)["logstream"], "digest rows")
 }

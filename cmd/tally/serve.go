@@ -53,8 +53,15 @@ func (a *app) serve(ctx context.Context, h home, s settings, log *slog.Logger, r
 		return err
 	}
 
+	index, err := openIndex(ctx, h, s, rep, log)
+	if err != nil {
+		return err
+	}
+	defer closing(&err, "close the search index", index.Close)
+
 	var http *server.HTTPServer
 	deps := server.Deps{
+		Search: index, RefuseSecrets: s.RefuseSecrets,
 		Log: rep, Mesh: mesh{rep}, Version: programVersion().Version, Logger: log,
 		Invite:    func(ctx context.Context, q server.InviteRequest) (server.Invite, error) { return invite(ctx, rep, q) },
 		Stop:      func() { cancel(errAsked) },

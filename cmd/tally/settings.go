@@ -24,6 +24,13 @@ type settings struct {
 
 	Toolsets string `json:"toolsets,omitempty"` // shown over HTTP
 
+	// RefuseSecrets refuses writes that likely hold a secret.
+	RefuseSecrets bool `json:"refuse_secrets,omitempty"`
+	// EmbedURL and EmbedModel are a local model that search compares meaning
+	// with; empty is off.
+	EmbedURL   string `json:"embed_url,omitempty"`
+	EmbedModel string `json:"embed_model,omitempty"`
+
 	// AnyPort says that the port in Listen was the system's choice: it is tried
 	// again, so that peers find the replica where it was, but not insisted on.
 	AnyPort bool `json:"any_port,omitempty"`
@@ -42,6 +49,9 @@ func (s *settings) flags(cmd *cobra.Command) {
 	fs.StringVar(&s.HTTP, "http", "", "loopback address for MCP over HTTP, or off (default "+defaultHTTP+")")
 	fs.BoolVar(&s.Static, "static", false, "no gossip: only the given and the remembered peers")
 	fs.StringVar(&s.Toolsets, "toolsets", "", "over HTTP, "+toolsetsUsage)
+	fs.BoolVar(&s.RefuseSecrets, "refuse-secrets", false, "refuse writes that likely hold a key, a token or a password")
+	fs.StringVar(&s.EmbedURL, "embed-url", "", "embeddings endpoint on this machine for search by meaning, such as http://127.0.0.1:11434/v1/embeddings")
+	fs.StringVar(&s.EmbedModel, "embed-model", "", "model of --embed-url")
 	fs.StringArrayVar(&s.Peers, "peer", nil, "address of a peer to dial, HOST:PORT; may be repeated")
 }
 
@@ -74,6 +84,15 @@ func (s *settings) load(cmd *cobra.Command, h home) error {
 	}
 	if !given("peer") {
 		s.Peers = old.Peers
+	}
+	if !given("refuse-secrets") {
+		s.RefuseSecrets = old.RefuseSecrets
+	}
+	if !given("embed-url") {
+		s.EmbedURL = old.EmbedURL
+	}
+	if !given("embed-model") {
+		s.EmbedModel = old.EmbedModel
 	}
 	if !given("toolsets") {
 		s.Toolsets = old.Toolsets

@@ -21,7 +21,14 @@ type meshStatus struct {
 	Peers       []peerInfo `json:"peers"`
 	Held        count      `json:"held"`
 	Quarantined count      `json:"quarantined"`
-	Views       map[string]struct {
+	Search      *struct {
+		Documents count    `json:"documents"`
+		Behind    count    `json:"behind"`
+		Kept      string   `json:"kept"`
+		Rebuilt   []string `json:"rebuilt"`
+		Fault     string   `json:"fault"`
+	} `json:"search"`
+	Views map[string]struct {
 		Digest string `json:"digest"`
 		Rows   count  `json:"rows"`
 	} `json:"views"`
@@ -100,6 +107,15 @@ func (a *app) printStatus(m meshStatus, p server.ProcessStatus) error {
 		fmt.Fprintln(a.Stdout, oneLine(m.Note, 300))
 	}
 	fmt.Fprintf(a.Stdout, "held %s, quarantined %s\n", m.Held, m.Quarantined)
+	if q := m.Search; q != nil {
+		fmt.Fprintf(a.Stdout, "search: %s documents, %s entries behind, kept in %s\n", q.Documents, q.Behind, oneLine(q.Kept, 40))
+		for _, why := range q.Rebuilt {
+			fmt.Fprintf(a.Stdout, "search index folded anew: %s\n", oneLine(why, 200))
+		}
+		if q.Fault != "" {
+			fmt.Fprintf(a.Stdout, "search index does not follow: %s\n", oneLine(q.Fault, 200))
+		}
+	}
 	if len(m.Peers) == 0 {
 		fmt.Fprintln(a.Stdout, "no other replica; tally invite lets one join")
 	} else {
