@@ -6,6 +6,7 @@ import (
 
 	"tallystick/hlc"
 	"tallystick/oplog"
+	"tallystick/query/artifact"
 	"tallystick/query/checkpoint"
 	"tallystick/query/claim"
 	"tallystick/query/logstream"
@@ -38,7 +39,7 @@ type Reactor interface {
 // among them.
 func Default() ([]oplog.Projection, []Reactor) {
 	return []oplog.Projection{logstream.View{}, minted.View{}, minted.Speakers{}, claim.View{}, summary.View{}, mailbox.View{},
-		memory.View{}, rawmemory.View{}, checkpoint.View{}}, []Reactor{superseded{}}
+		memory.View{}, rawmemory.View{}, checkpoint.View{}, artifact.View{}}, []Reactor{superseded{}}
 }
 
 // superseded writes the one ack that tells a loser (K1).

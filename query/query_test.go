@@ -582,5 +582,6 @@ func ExampleDefault() {
 	// memory [fact fact.mark fact.link fact.alias]
 	// rawmemory [rawmem]
 	// checkpoint [checkpoint]
+	// artifact [artifact]
 	// superseded
 }
