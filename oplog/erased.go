@@ -1,8 +1,5 @@
 package oplog
 
-// KindErase is the kind of the entry that an erase is.
-const KindErase = kindErase
-
 // ErasedBy gives the entries that an erase names, for indexes beside the log
 // that must forget them too (T5). It is empty for every other entry.
 func ErasedBy(e *Entry) []Hash {
