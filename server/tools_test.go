@@ -12,10 +12,14 @@ import (
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"tallystick/query/imported"
+	"tallystick/query/logstream"
 )
 
 // toolCases is one success and one error for every tool. %s is the id of an
-// open request, %m that of a message to the caller.
+// open request, %m that of a message to the caller, %u that of a copy that
+// does not count.
 var toolCases = []struct{ tool, good, bad string }{
 	{"add_message", `{"to":"@me","subject":"a < b","body":"See & answer."}`, `{"to":"mac:nobody:x","subject":"s","body":"b"}`},
 	{"add_memory", `{"prompt":"p","thought":"t","response":"r"}`, `{"prompt":"p","thought":"t"}`},
@@ -34,6 +38,7 @@ var toolCases = []struct{ tool, good, bad string }{
 	{"add_summary", `{"title":"Fixed <it> & more","summary":"long","category":"bugfix"}`, `{"title":"t"}`},
 	{"archive_message", `{"messageId":"%m"}`, `{"messageId":"%s"}`},
 	{"claim_list", `{"identity":"@me"}`, `{"identity":7}`},
+	{"claim_why", `{"id":"%s"}`, `{"id":"evt_20260102T030405_0123456789ab"}`},
 	{"event_ack", `{"event_id":"%s","status":"claimed"}`, `{"event_id":"%s","status":"done"}`},
 	{"event_append", `{"type":"status","stream":"s","room":"r","body":"<b>&\u2028"}`, `{"type":"status"}`},
 	{"event_list", `{"limit":5}`, `{"limit":5000}`},
@@ -42,6 +47,8 @@ var toolCases = []struct{ tool, good, bad string }{
 	{"get_message", `{"messageId":"%m"}`, `{"messageId":"evt_x"}`},
 	{"list_messages", `{"box":"all","includeArchived":true}`, `{"box":"trash"}`},
 	{"mark_read", `{"messageId":"%m"}`, `{}`},
+	{"merges_list", `{"limit":5}`, `{"kind":"x"}`},
+	{"merges_undo", `{"id":"%u"}`, `{"id":"%s"}`},
 	{"mesh_status", `{}`, `{"verbose":true}`},
 	{"task_create", `{"project":"x","to_agent":"*","goal":"try <it>","branch":"main","base_commit":"1f3c2d0","done":"it works"}`, `{"project":"x"}`},
 	{"task_list", `{"free":true}`, `{"cursor":"x"}`},
@@ -77,7 +84,7 @@ func TestEveryTool(t *testing.T) {
 			id := e.do(codex, "event_append", `{"type":"task.request","stream":"s","room":"r","status":"open"}`)["event"].(map[string]any)["id"].(string)
 			e.do(claude, "event_append", `{"type":"status","stream":"s","room":"r"}`) // so that it is known
 			mail := e.do(codex, "add_message", `{"to":"mac:claude:tally","subject":"s","body":"b"}`)["messageId"].(string)
-			fill := strings.NewReplacer("%s", id, "%m", mail)
+			fill := strings.NewReplacer("%s", id, "%m", mail, "%u", copied(e))
 			cs := dial(t, e)
 			defer cs.Close()
 			for _, c := range toolCases {
@@ -89,6 +96,25 @@ func TestEveryTool(t *testing.T) {
 			}
 		})
 	}
+}
+
+// copied appends one imported row twice, with two texts, and gives the id of
+// the later.
+func copied(e *env) (id string) {
+	for _, body := range []string{"one text", "another text"} {
+		op, err := logstream.NewOp("mac:claude:tally", logstream.Event{
+			Type: "task.reply", Stream: "s", Room: "r", Body: body, Import: imported.Key{Source: "beads", ID: "bd-1", Part: "reply"},
+		})
+		if err != nil {
+			e.t.Fatal(err)
+		}
+		done, err := e.log.Append(e.t.Context(), op)
+		if err != nil {
+			e.t.Fatal(err)
+		}
+		id = logstream.EventID(done[0].Ref)
+	}
+	return id
 }
 
 func checkGood(t *testing.T, cs *mcp.ClientSession, tool, args string) {
@@ -171,7 +197,9 @@ func connectStdio(t *testing.T, b Backend, s Session) *mcp.ClientSession {
 	toClient, fromServer := io.Pipe()
 	ended := make(chan error, 1)
 	ctx := context.WithoutCancel(t.Context())
-	go func() { ended <- ServeStdio(ctx, toServer, fromServer, b, MCPOptions{Session: s, Toolsets: Toolsets{all: true}}) }()
+	go func() {
+		ended <- ServeStdio(ctx, toServer, fromServer, b, MCPOptions{Session: s, Toolsets: Toolsets{all: true}})
+	}()
 	cs := connect(t, &mcp.IOTransport{Reader: toClient, Writer: fromClient}, "")
 	t.Cleanup(func() {
 		cs.Close()
