@@ -45,11 +45,11 @@ func (s *Service) factScope(ctx context.Context, c *call) (scope, *Error) {
 	a := c.args
 	if a.has("agent_id") {
 		ns := a.str("agent_id")
-		if a.has("agentIdentity") {
-			return scope{}, invalid("agentIdentity", "leave one of them out", "agent_id and agentIdentity are both given")
-		}
 		if err := memory.CheckNamespace("agent_id", ns); err != nil {
 			return scope{}, s.asError(ctx, err)
+		}
+		if a.has("agentIdentity") {
+			return scope{}, invalid("agentIdentity", "leave one of them out", "agent_id and agentIdentity are both given")
 		}
 		return scope{Name: "agent_id", Namespaces: []string{ns}, note: literal(ns)}, nil
 	}
