@@ -151,8 +151,8 @@ func (o *own) reopen(ctx context.Context) (bool, error) {
 }
 
 // rows keeps postings as rows of a view in the encrypted store, one per term
-// and document, folded in the transaction that stores the entry. The time of
-// the log itself is in its figures: see plainRows.
+// and document, folded in the transaction that stores the entry: its figures
+// hold the work of the log too.
 type rows struct {
 	root  string
 	log   *oplog.Log

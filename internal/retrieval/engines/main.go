@@ -119,12 +119,14 @@ func main() {
 func run(sizes, only string, queries int) error {
 	ctx := context.Background()
 	t := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "docs\tengine\tdocs/s\tOR p50 ms\tOR p99 ms\tword p50 ms\theap MiB\tdisk MiB\tone insert ms\treopen ms\t")
+	fmt.Fprintln(t, "docs\tengine\tdocs/s\tOR p50 ms\tOR p99 ms\tword p50 ms\theap MiB\tdisk MiB\tone insert ms\treopen ms\tindexing x\tOR p50 x\t")
+	fmt.Fprintln(t, "\t\t\t\t\t\t\t\t\t\tof the first\tof the first\t")
 	for _, s := range strings.Split(sizes, ",") {
 		n, err := strconv.Atoi(s)
 		if err != nil {
 			return err
 		}
+		var base figures
 		for _, e := range makers {
 			if only != "" && !slices.ContainsFunc(strings.Split(only, ","), func(p string) bool { return strings.Contains(e.label, p) }) {
 				continue
@@ -136,12 +138,15 @@ func run(sizes, only string, queries int) error {
 			if err != nil {
 				return err
 			}
-			row, err := measure(ctx, e, root, n, queries)
+			row, f, err := measure(ctx, e, root, n, queries)
 			os.RemoveAll(root)
 			if err != nil {
 				return fmt.Errorf("%s: %w", e.label, err)
 			}
-			fmt.Fprintln(t, row)
+			if base.rate == 0 {
+				base = f
+			}
+			fmt.Fprintf(t, "%s%.2f\t%.2f\t\n", row, f.rate/base.rate, f.p50/base.p50)
 			t.Flush()
 		}
 	}
@@ -156,12 +161,16 @@ func heap() float64 {
 	return float64(m.HeapAlloc) / (1 << 20)
 }
 
-func measure(ctx context.Context, m maker, root string, n, queries int) (string, error) {
+// figures are what ratios are made of.
+type figures struct{ rate, p50 float64 }
+
+func measure(ctx context.Context, m maker, root string, n, queries int) (string, figures, error) {
+	var f figures
 	before := heap()
 	g := newGenerator(7)
 	e, err := m.open(ctx, root)
 	if err != nil {
-		return "", err
+		return "", f, err
 	}
 	const batch = 1000
 	var indexing time.Duration
@@ -172,7 +181,7 @@ func measure(ctx context.Context, m maker, root string, n, queries int) (string,
 		}
 		start := time.Now()
 		if err := e.add(ctx, docs); err != nil {
-			return "", err
+			return "", f, err
 		}
 		indexing += time.Since(start)
 	}
@@ -193,17 +202,17 @@ func measure(ctx context.Context, m maker, root string, n, queries int) (string,
 	}
 	or, err := times(g.query)
 	if err != nil {
-		return "", err
+		return "", f, err
 	}
 	word, err := times(func() string { return g.words[100+g.rng.IntN(5000)] })
 	if err != nil {
-		return "", err
+		return "", f, err
 	}
 	var one []float64
 	for i := range 20 {
 		start := time.Now()
 		if err := e.add(ctx, []doc{g.doc(n + i)}); err != nil {
-			return "", err
+			return "", f, err
 		}
 		one = append(one, float64(time.Since(start).Microseconds())/1000)
 	}
@@ -211,19 +220,20 @@ func measure(ctx context.Context, m maker, root string, n, queries int) (string,
 	reopened := "-"
 	start := time.Now()
 	if ok, err := e.reopen(ctx); err != nil {
-		return "", err
+		return "", f, err
 	} else if ok {
 		if _, err := e.search(g.query()); err != nil {
-			return "", err
+			return "", f, err
 		}
 		reopened = fmt.Sprintf("%.0f", float64(time.Since(start).Microseconds())/1000)
 	}
 	disk := size(e.dir())
 	if err := e.close(); err != nil {
-		return "", err
+		return "", f, err
 	}
+	f = figures{float64(n) / indexing.Seconds(), at(or, 0.5)}
 	return fmt.Sprintf("%d\t%s\t%.0f\t%.2f\t%.2f\t%.2f\t%.0f\t%.1f\t%.2f\t%s\t", n, m.label, float64(n)/indexing.Seconds(),
-		at(or, 0.5), at(or, 0.99), at(word, 0.5), used, disk, at(one, 0.5), reopened), nil
+		at(or, 0.5), at(or, 0.99), at(word, 0.5), used, disk, at(one, 0.5), reopened), f, nil
 }
 
 func at(sorted []float64, q float64) float64 {
