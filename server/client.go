@@ -162,6 +162,9 @@ func (c *Client) Token(ctx context.Context, q TokenRequest) (TokenAnswer, error)
 	return t, c.askInto(ctx, "token", q, &t)
 }
 
+// Label is the replica's.
+func (c *Client) Label() string { return c.hello.Replica }
+
 // Identity asks which name an agent goes by.
 func (c *Client) Identity(ctx context.Context, q IdentityRequest) (IdentityAnswer, error) {
 	var a IdentityAnswer

@@ -28,9 +28,22 @@ func applyEnv(cmd *cobra.Command, getenv func(string) string) error {
 		if value == "" {
 			return
 		}
+		if f.Annotations == nil {
+			f.Annotations = map[string][]string{}
+		}
+		f.Annotations[fromEnv] = []string{name}
 		if err := cmd.Flags().Set(f.Name, value); err != nil {
 			failed = usage(f.Name, "unset "+name+" or give it a value that --"+f.Name+" takes", "%s=%q: %v", name, value, err)
 		}
 	})
 	return failed
+}
+
+// fromEnv marks a flag that its variable has set.
+const fromEnv = "env"
+
+// typed reports whether a flag was given on the command line.
+func typed(cmd *cobra.Command, name string) bool {
+	f := cmd.Flags().Lookup(name)
+	return f != nil && f.Changed && f.Annotations[fromEnv] == nil
 }

@@ -28,6 +28,11 @@ type meshStatus struct {
 		Rebuilt   []string `json:"rebuilt"`
 		Fault     string   `json:"fault"`
 	} `json:"search"`
+	OldNames []struct {
+		Name   string `json:"name"`
+		Now    string `json:"now"`
+		Events int    `json:"events"`
+	} `json:"old_names"`
 	Views map[string]struct {
 		Digest string `json:"digest"`
 		Rows   count  `json:"rows"`
@@ -115,6 +120,14 @@ func (a *app) printStatus(m meshStatus, p server.ProcessStatus) error {
 		if q.Fault != "" {
 			fmt.Fprintf(a.Stdout, "search index does not follow: %s\n", oneLine(q.Fault, 200))
 		}
+	}
+	for _, o := range m.OldNames {
+		events, it := strconv.Itoa(o.Events)+" events", "them"
+		if o.Events == 1 {
+			events, it = "1 event", "it"
+		}
+		fmt.Fprintf(a.Stdout, "%s to %s, which is %s now; read %s with: tally events list --to %s\n",
+			events, oneLine(o.Name, 80), oneLine(o.Now, 80), it, oneLine(o.Name, 80))
 	}
 	if len(m.Peers) == 0 {
 		fmt.Fprintln(a.Stdout, "no other replica; tally invite lets one join")

@@ -1,0 +1,324 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+)
+
+// Clients keep their settings in JSON that people write, too: with comments,
+// trailing commas and an order of their own. A server is added by inserting
+// text at its place, and nothing else in the file moves.
+
+// jsonNode is a value with the places of what it holds.
+type jsonNode struct {
+	value    any // as encoding/json would give it
+	from, to int
+	members  []jsonMember // of an object
+	object   bool
+}
+
+type jsonMember struct {
+	key  string
+	node jsonNode
+}
+
+type jsonParser struct {
+	src   []byte
+	at    int
+	depth int
+}
+
+func parseJSONC(src []byte) (n jsonNode, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			bad, ok := p.(jsonBad)
+			if !ok {
+				panic(p)
+			}
+			err = fmt.Errorf("line %d: %s", 1+bytes.Count(src[:min(bad.at, len(src))], []byte("\n")), bad.what)
+		}
+	}()
+	p := &jsonParser{src: src}
+	if bytes.HasPrefix(src, []byte("\uFEFF")) {
+		p.at = len("\uFEFF")
+	}
+	n = p.node()
+	p.space()
+	if p.at < len(src) {
+		p.fail("there is text behind the end")
+	}
+	return n, nil
+}
+
+type jsonBad struct {
+	at   int
+	what string
+}
+
+func (p *jsonParser) fail(what string) { panic(jsonBad{p.at, what}) }
+
+// space skips white space and comments.
+func (p *jsonParser) space() {
+	for p.at < len(p.src) {
+		rest := p.src[p.at:]
+		switch {
+		case rest[0] == ' ' || rest[0] == '\t' || rest[0] == '\r' || rest[0] == '\n':
+			p.at++
+		case bytes.HasPrefix(rest, []byte("//")):
+			if i := bytes.IndexByte(rest, '\n'); i >= 0 {
+				p.at += i
+			} else {
+				p.at = len(p.src)
+			}
+		case bytes.HasPrefix(rest, []byte("/*")):
+			i := bytes.Index(rest[2:], []byte("*/"))
+			if i < 0 {
+				p.fail("a comment has no end")
+			}
+			p.at += i + 4
+		default:
+			return
+		}
+	}
+}
+
+func (p *jsonParser) next() byte {
+	p.space()
+	if p.at == len(p.src) {
+		p.fail("the text ends too early")
+	}
+	return p.src[p.at]
+}
+
+func (p *jsonParser) node() (n jsonNode) {
+	if p.depth++; p.depth > 200 {
+		p.fail("it is nested too deeply")
+	}
+	defer func() { p.depth-- }()
+	c := p.next()
+	n.from = p.at
+	switch c {
+	case '{':
+		n.object = true
+		m := map[string]any{}
+		for p.at++; p.next() != '}'; {
+			if p.src[p.at] != '"' {
+				p.fail("a name is no string")
+			}
+			key := p.scalar().(string)
+			if p.next() != ':' {
+				p.fail("there is no colon behind a name")
+			}
+			p.at++
+			v := p.node()
+			n.members = append(n.members, jsonMember{key, v})
+			m[key] = v.value
+			p.comma('}')
+		}
+		p.at++
+		n.value = m
+	case '[':
+		list := []any{}
+		for p.at++; p.next() != ']'; {
+			list = append(list, p.node().value)
+			p.comma(']')
+		}
+		p.at++
+		n.value = list
+	default:
+		n.value = p.scalar()
+	}
+	n.to = p.at
+	return n
+}
+
+func (p *jsonParser) comma(end byte) {
+	switch p.next() {
+	case ',':
+		p.at++
+	case end:
+	default:
+		p.fail("there is no comma between two values")
+	}
+}
+
+func (p *jsonParser) scalar() (v any) {
+	from := p.at
+	if p.src[p.at] == '"' {
+		for p.at++; ; p.at++ {
+			if p.at >= len(p.src) {
+				p.fail("a string has no end")
+			}
+			if p.src[p.at] == '\\' {
+				p.at++
+			} else if p.src[p.at] == '"' {
+				break
+			}
+		}
+		p.at++
+	} else {
+		for p.at < len(p.src) && !bytes.ContainsRune([]byte(" \t\r\n,:]}/[{\""), rune(p.src[p.at])) {
+			p.at++
+		}
+	}
+	d := json.NewDecoder(bytes.NewReader(p.src[from:p.at]))
+	d.UseNumber()
+	if p.at == from || d.Decode(&v) != nil || d.More() {
+		p.at = from
+		p.fail("this is no JSON value")
+	}
+	return v
+}
+
+// member gives an object's last member of a name, which is the one that
+// counts.
+func (n *jsonNode) member(key string) *jsonNode {
+	for i := len(n.members) - 1; i >= 0; i-- {
+		if n.members[i].key == key {
+			return &n.members[i].node
+		}
+	}
+	return nil
+}
+
+// addJSON puts a value at a path of object names, unless something is there
+// already, which is returned then. Empty text is an empty object.
+func addJSON(src []byte, path []string, value any) (out []byte, there any, err error) {
+	if len(bytes.TrimSpace(src)) == 0 {
+		src = []byte("{}\n")
+	}
+	root, err := parseJSONC(src)
+	if err != nil {
+		return nil, nil, err
+	}
+	at := &root
+	depth := 0
+	for ; ; depth++ {
+		if !at.object {
+			return nil, nil, fmt.Errorf("%s is no object", strings.Join(append([]string{"the file"}, path[:depth]...), "."))
+		}
+		m := at.member(path[depth])
+		if m == nil {
+			break
+		}
+		if depth == len(path)-1 {
+			return src, m.value, nil
+		}
+		at = m
+	}
+	// What is to be inserted: the value, wrapped in the objects that are missing.
+	for i := len(path) - 1; i > depth; i-- {
+		value = map[string]any{path[i]: value}
+	}
+	out = insertMember(src, at, path[depth], value, depth+1)
+	again, err := parseJSONC(out)
+	if err != nil {
+		return nil, nil, fmt.Errorf("the change does not fit: %w", err)
+	}
+	want := asJSON(root.value)
+	inner := want.(map[string]any)
+	for _, key := range path[:depth] {
+		inner = inner[key].(map[string]any)
+	}
+	inner[path[depth]] = asJSON(value)
+	if !reflect.DeepEqual(want, asJSON(again.value)) {
+		return nil, nil, fmt.Errorf("the change does not fit")
+	}
+	return out, nil, nil
+}
+
+// asJSON makes one form of equal values.
+func asJSON(v any) (out any) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return nil
+	}
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.UseNumber()
+	if d.Decode(&out) != nil {
+		return nil
+	}
+	return out
+}
+
+func insertMember(src []byte, obj *jsonNode, key string, value any, depth int) []byte {
+	nl := "\n"
+	if bytes.Contains(src, []byte("\r\n")) {
+		nl = "\r\n"
+	}
+	inner := src[obj.from+1 : obj.to-1]
+	end := obj.from + 1 + len(bytes.TrimRight(inner, " \t\r\n")) // behind the last thing in it
+	name, _ := json.Marshal(key)
+	oneLine := len(obj.members) > 0 && !bytes.Contains(inner, []byte("\n"))
+	unit, base := indentOf(src), lineIndent(src, obj.from)
+	var text []byte
+	if oneLine {
+		text = encodeJSON(value, "", "")
+	} else {
+		text = bytes.ReplaceAll(encodeJSON(value, base+unit, unit), []byte("\n"), []byte(nl))
+	}
+	member := string(name) + ": " + string(text)
+
+	comma := ","
+	var last int
+	if n := len(obj.members); n > 0 {
+		last = obj.members[n-1].node.to
+		if p := (&jsonParser{src: src, at: last}); p.next() == ',' {
+			comma = ""
+		}
+	} else {
+		comma = ""
+	}
+	var b bytes.Buffer
+	if len(obj.members) > 0 {
+		b.Write(src[:last])
+		b.WriteString(comma)
+		b.Write(src[last:end])
+	} else {
+		b.Write(src[:end])
+	}
+	if oneLine {
+		b.WriteString(" " + member)
+		b.Write(src[end:])
+		return b.Bytes()
+	}
+	b.WriteString(nl + base + unit + member + nl + base)
+	b.Write(src[obj.to-1:])
+	return b.Bytes()
+}
+
+// encodeJSON writes a value over several lines, with its inner lines indented
+// from prefix on; without a unit on one line.
+func encodeJSON(v any, prefix, unit string) []byte {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if unit != "" {
+		e.SetIndent(prefix, unit)
+	}
+	if e.Encode(v) != nil {
+		return []byte("null")
+	}
+	return bytes.TrimSpace(b.Bytes())
+}
+
+// indentOf is how a file indents: the white space before its first inner
+// line.
+func indentOf(src []byte) string {
+	for _, line := range bytes.Split(src, []byte("\n")) {
+		text := bytes.TrimLeft(line, " \t")
+		if n := len(line) - len(text); n > 0 && len(bytes.TrimSpace(text)) > 0 {
+			return string(line[:n])
+		}
+	}
+	return "  "
+}
+
+// lineIndent is the white space at the start of the line of a place.
+func lineIndent(src []byte, at int) string {
+	line := src[bytes.LastIndexByte(src[:at], '\n')+1 : at]
+	return string(line[:len(line)-len(bytes.TrimLeft(line, " \t"))])
+}
