@@ -34,18 +34,33 @@ type IngestResult struct {
 // ErrUnknownOrigin when it does not fit what is held; ErrNoSpace; ErrClosed.
 // Entries that cannot be folded are no error: they are kept aside (L6).
 func (l *Log) Ingest(ctx context.Context, rg Range) (IngestResult, error) {
-	v, err := l.verify(rg)
+	wait, err := l.StartIngest(ctx, rg)
 	if err != nil {
 		return IngestResult{}, err
 	}
+	return wait()
+}
+
+// StartIngest is Ingest in two steps, so that the next range is verified while
+// this one is written: it verifies on the caller's goroutine and hands the
+// range to the writer, which takes ranges in the order they are handed in;
+// wait, to be called once, waits for the commit. A range that follows the
+// first one of a new origin is ErrUnknownOrigin until that one has committed.
+func (l *Log) StartIngest(ctx context.Context, rg Range) (wait func() (IngestResult, error), err error) {
+	v, err := l.verify(rg)
+	if err != nil {
+		return nil, err
+	}
 	j := &ingestJob{waiter: newWaiter(), v: v}
 	if err := l.submit(ctx, j); err != nil {
-		return IngestResult{}, err
+		return nil, err
 	}
-	if err := l.wait(ctx, j.waiter); err != nil {
-		return IngestResult{}, err
-	}
-	return j.result, nil
+	return func() (IngestResult, error) {
+		if err := l.wait(ctx, j.waiter); err != nil {
+			return IngestResult{}, err
+		}
+		return j.result, nil
+	}, nil
 }
 
 // verified is a range whose chain leads to a head signed by its origin.

@@ -33,6 +33,10 @@ type Membership struct {
 	mesh  MeshID
 	known map[oplog.DeviceKey]string // admitted by a proof held outside the log
 	said  map[oplog.OriginID]lastWord
+	// looked are the origins whose remembered word was looked up in the
+	// transaction lookedIn, which is held so that no other can have its address.
+	lookedIn oplog.Views
+	looked   map[oplog.OriginID]bool
 }
 
 // lastWord remembers where an origin's last label stands in the view, so that
@@ -130,6 +134,7 @@ func (m *Membership) say(tx oplog.Tx, key oplog.DeviceKey, ref oplog.Ref, label 
 	}
 	m.mu.Lock()
 	delete(m.said, ref.Origin())
+	delete(m.looked, ref.Origin())
 	m.mu.Unlock()
 	return tx.Set(originRow(ref.Origin(), ref.Seq()), []byte(label))
 }
@@ -170,15 +175,26 @@ func lastWordOf(r oplog.Reader, o oplog.OriginID, seq uint64) (w lastWord, err e
 	return w, err
 }
 
-// labelAt is saidLabel with a memory. What it remembers is looked up again
-// each time, for a transaction that wrote it may have been taken back.
-func (m *Membership) labelAt(r oplog.Reader, o oplog.OriginID, seq uint64) (string, error) {
+// labelAt is saidLabel with a memory. What it remembers is looked up again in
+// each transaction, for the one that wrote it may have been taken back.
+func (m *Membership) labelAt(views oplog.Views, o oplog.OriginID, seq uint64) (string, error) {
 	m.mu.RLock()
 	w, ok := m.said[o]
+	sure := m.lookedIn == views && m.looked[o]
 	m.mu.RUnlock()
+	r := views.View(MembersView)
 	if ok && seq > w.seq {
+		if sure {
+			return w.label, nil
+		}
 		switch _, err := r.Get(w.row); {
 		case err == nil:
+			m.mu.Lock()
+			if m.lookedIn != views {
+				m.lookedIn, m.looked = views, map[oplog.OriginID]bool{}
+			}
+			m.looked[o] = true
+			m.mu.Unlock()
 			return w.label, nil
 		case !errors.Is(err, oplog.ErrNotFound):
 			return "", err
@@ -214,7 +230,7 @@ func (m *Membership) Decide(views oplog.Views, origin *oplog.Origin, e *oplog.En
 	}
 	r := views.View(MembersView)
 	if e.Kind != KindLabel {
-		label, err := m.labelAt(r, origin.ID, e.Seq)
+		label, err := m.labelAt(views, origin.ID, e.Seq)
 		if err != nil {
 			return oplog.Decision{}, err
 		}

@@ -150,8 +150,7 @@ func (r *Replica) read(e ReadRange) {
 }
 
 // ingestLanes carries out ingests: in order within an origin, beside each
-// other between origins. The log verifies on the caller's goroutine, so that
-// origins are verified in parallel.
+// other between origins.
 type ingestLanes struct {
 	mu    sync.Mutex
 	queue map[oplog.OriginID][]Ingest
@@ -170,11 +169,15 @@ func (l *ingestLanes) add(r *Replica, e Ingest) {
 	}
 }
 
-func (l *ingestLanes) next(o oplog.OriginID) (e Ingest, ok bool) {
+// next takes what waits. When nothing does, and nothing is being written
+// either, the lane ends.
+func (l *ingestLanes) next(o oplog.OriginID, busy bool) (e Ingest, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.queue[o]) == 0 {
-		delete(l.queue, o)
+		if !busy {
+			delete(l.queue, o)
+		}
 		return e, false
 	}
 	e = l.queue[o][0]
@@ -182,14 +185,45 @@ func (l *ingestLanes) next(o oplog.OriginID) (e Ingest, ok bool) {
 	return e, true
 }
 
+// work carries out the ingests of one origin. The next one is verified while
+// the last one is written.
 func (l *ingestLanes) work(r *Replica, o oplog.OriginID) {
-	for {
-		e, ok := l.next(o)
-		if !ok {
-			return
+	type started struct {
+		e    Ingest
+		wait func() (oplog.IngestResult, error)
+	}
+	var flying *started
+	land := func() bool {
+		if flying == nil {
+			return true
 		}
-		res, err := r.log.Ingest(r.ctx, e.Range)
-		if !r.post(func(now Now) Output { return r.core.Ingested(now, e, res, err) }) {
+		f := flying
+		flying = nil
+		res, err := f.wait()
+		return r.post(func(now Now) Output { return r.core.Ingested(now, f.e, res, err) })
+	}
+	for {
+		e, ok := l.next(o, flying != nil)
+		if !ok {
+			if flying == nil {
+				return
+			}
+			if !land() {
+				return
+			}
+			continue
+		}
+		wait, err := r.log.StartIngest(r.ctx, e.Range)
+		landed := land()
+		if errors.Is(err, oplog.ErrUnknownOrigin) { // its birth was being written
+			wait, err = r.log.StartIngest(r.ctx, e.Range)
+		}
+		if err != nil {
+			failed := err
+			wait = func() (oplog.IngestResult, error) { return oplog.IngestResult{}, failed }
+		}
+		flying = &started{e, wait}
+		if !landed {
 			return
 		}
 	}
