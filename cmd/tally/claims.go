@@ -35,16 +35,20 @@ func (t *taskName) UnmarshalJSON(b []byte) error {
 }
 
 func newClaims(a *app) *cobra.Command {
-	var identity, correlation, stream, cursor string
+	var identity, correlation, stream, cursor, why string
 	cmd := &cobra.Command{
 		Use:   "claims",
 		Short: "List live claims: who holds which task, and how sure that is",
 		Long: `List live claims. settled: no machine can still turn up with an earlier claim.
 presumed: the same, but for machines not heard from for a week. provisional:
-somebody is waited for, and named.`,
-		Example: "  tally claims\n  tally claims --identity @me --json",
+somebody is waited for, and named. --why tells of one task how its holder was
+decided: every claim with its stamp, and the rule.`,
+		Example: "  tally claims\n  tally claims --identity @me --json\n  tally claims --why evt_20260704T101112_0123456789ab",
 		Args:    positional(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("why") {
+				return a.explainClaim(cmd, why)
+			}
 			in := args{}
 			in.text("identity", identity).text("correlation_id", correlation).text("stream", stream).text("cursor", cursor)
 			raw, err := a.call(cmd.Context(), "claim_list", in)
@@ -83,6 +87,7 @@ somebody is waited for, and named.`,
 	fs.StringVar(&identity, "identity", "", "only held by this identity; @me is you")
 	fs.StringVar(&correlation, "correlation", "", "only this correlation id")
 	fs.StringVar(&stream, "stream", "", "only this stream")
+	fs.StringVar(&why, "why", "", "explain one task: a claim, any event of it, or its correlation id")
 	fs.StringVar(&cursor, "cursor", "", "go on after a page: its next_cursor")
 	return cmd
 }
