@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,17 +15,47 @@ import (
 
 // TestReadmeTour types the README's tour into a shell and compares every line
 // of output, ids, times, keys and ports aside.
-func TestReadmeTour(t *testing.T) {
-	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+func TestReadmeTour(t *testing.T) { typeTour(t, filepath.Join("..", "..", "README.md"), nil) }
+
+// TestGuideCoordination types the delegation walk between two hosts, a race of
+// claims and its undo.
+func TestGuideCoordination(t *testing.T) {
+	// Replicas that stop and start find each other at the ports they had.
+	ports := map[string]string{}
+	var held []net.Listener // until all are chosen
+	for _, label := range []string{"desk", "lap"} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		old := "TALLY_LABEL=" + label + " "
+		ports[old] = old + "TALLY_LISTEN=" + l.Addr().String() + " "
+		held = append(held, l)
+	}
+	for _, l := range held {
+		l.Close()
+	}
+	typeTour(t, filepath.Join("..", "..", "docs", "guide-coordination.md"), ports)
+}
+
+// typeTour types the first console block of a page; replace changes what is
+// typed.
+func typeTour(t *testing.T, path string, replace map[string]string) {
+	t.Helper()
+	page, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	steps := tourSteps(t, string(readme))
+	steps := tourSteps(t, string(page))
 	work := t.TempDir()
 	t.Cleanup(func() { stopAll(t, work) })
 	var script strings.Builder
 	for i, s := range steps {
-		fmt.Fprintf(&script, "echo '@@ %d'\n%s\n", i, strings.ReplaceAll(s.command, "/tmp/", work+"/"))
+		command := strings.ReplaceAll(s.command, "/tmp/", work+"/")
+		for old, by := range replace {
+			command = strings.ReplaceAll(command, old, by)
+		}
+		fmt.Fprintf(&script, "echo '@@ %d'\n%s\n", i, command)
 	}
 	cmd := exec.Command("sh", "-c", "exec 2>&1\n"+script.String())
 	cmd.Dir = work
@@ -41,7 +72,7 @@ func TestReadmeTour(t *testing.T) {
 	for i, s := range steps {
 		got := normal(strings.ReplaceAll(parts[i+1], work+"/", "/tmp/"))
 		if want := normal(s.output); got != want {
-			t.Errorf("$ %s\ngot:\n%s\nREADME has:\n%s", s.command, got, want)
+			t.Errorf("$ %s\ngot:\n%s\nthe page has:\n%s", s.command, got, want)
 		}
 	}
 }
@@ -50,12 +81,12 @@ type tourStep struct{ command, output string }
 
 // tourSteps reads the first console block: "$ " begins a command, "> " goes
 // on with it, everything else is its output.
-func tourSteps(t *testing.T, readme string) []tourStep {
+func tourSteps(t *testing.T, page string) []tourStep {
 	t.Helper()
-	_, rest, ok := strings.Cut(readme, "```console\n")
+	_, rest, ok := strings.Cut(page, "```console\n")
 	block, _, closed := strings.Cut(rest, "```")
 	if !ok || !closed {
-		t.Fatal("README.md has no console block")
+		t.Fatal("the page has no console block")
 	}
 	var steps []tourStep
 	for _, line := range strings.SplitAfter(block, "\n") {
@@ -83,11 +114,17 @@ var volatile = []struct {
 	{regexp.MustCompile(`evt_\d{8}T\d{6}_[0-9a-f]{12}`), "EVENT"},
 	{regexp.MustCompile(`sum_[0-9a-f]{16}`), "SUMMARY"},
 	{regexp.MustCompile(`(mesh|rep)_[0-9a-f]{32}`), "$1"},
-	{regexp.MustCompile(`\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}`), "TIME"},
+	{regexp.MustCompile(`(task_[a-z_]+_)[0-9a-f]{8}`), "$1"},
+	{regexp.MustCompile(`\d{13}-[0-9a-f]{4}-[0-9a-f]{12}`), "HLC"},
+	{regexp.MustCompile(`\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}:\d{2}(\.\d{3}Z)?`), "TIME"},
 	// Whether a peer has answered already is a matter of a moment.
-	{regexp.MustCompile(`on disk on desk(; not yet on lap|, lap)`), "on disk on desk"},
+	{regexp.MustCompile(`on disk on (desk|lap)(; not yet on (desk|lap)|, (desk|lap))`), "on disk on $1"},
 	{regexp.MustCompile(`(held by lap-you), (?:provisional|settled), until TIME(?:; waits for .*)?`), "$1, GRADE, until TIME"},
+	{regexp.MustCompile(`, (?:provisional; waits for .*|provisional|settled)(?m:$)`), ", GRADE"},
+	{regexp.MustCompile(`(held by desk-you), (?:provisional|settled) `), "$1, GRADE "},
 	{regexp.MustCompile(`[ \t]+`), " "},
+	// A loss is told at once by a computed row, and by an event once it is settled.
+	{regexp.MustCompile(`TIME (?:EVENT )?(desk-you -> desk-you)`), "TIME $1"},
 	{regexp.MustCompile(`(?m) $`), ""},
 }
 
