@@ -177,6 +177,18 @@ func (c *Client) ImportBeads(ctx context.Context, q ImportRequest) (ImportCounts
 	return n, c.askInto(ctx, "import", q, &n)
 }
 
+// ImportMemory sends one chunk of rows; a repeat adds nothing.
+func (c *Client) ImportMemory(ctx context.Context, q MemoryImport) (MemoryCounts, error) {
+	var n MemoryCounts
+	return n, c.askInto(ctx, "import-memory", q, &n)
+}
+
+// ExportMemory gives one part of everything that is remembered here.
+func (c *Client) ExportMemory(ctx context.Context, q MemoryExport) (MemoryPart, error) {
+	var p MemoryPart
+	return p, c.askInto(ctx, "export-memory", q, &p)
+}
+
 // Stop asks the owner to end and returns when its socket no longer answers.
 func (c *Client) Stop(ctx context.Context) error {
 	if _, err := c.once(ctx, http.MethodPost, "stop", []byte("{}")); err != nil {

@@ -32,7 +32,7 @@ const (
 	socketFile    = "tally.sock"
 	socketPointer = "socket" // holds the socket's path, beside it
 	localBody     = 64 << 20
-	localInFlight = 1024
+	localInFlight = maxWaits + 1024
 	apiHeader     = "Tally-Api"
 )
 
@@ -209,6 +209,12 @@ type WatchRequest struct {
 	Session       Session         `json:"session"`
 	Args          json.RawMessage `json:"args,omitempty"`
 	ExcludeWriter string          `json:"exclude_writer,omitempty"`
+	// FromStart begins with the first event there is; else, without a cursor,
+	// the stream begins with what arrives from now on.
+	FromStart bool `json:"from_start,omitempty"`
+	// Progress asks for a batch without events, too, when what was looked
+	// through had none: its cursor is worth keeping.
+	Progress bool `json:"progress,omitempty"`
 }
 
 // localAPI is the handler of the unix socket.
@@ -232,6 +238,8 @@ func (s *Service) localAPI() http.Handler {
 	mux.HandleFunc("POST /v1/token", local(s.token))
 	mux.HandleFunc("POST /v1/identity", local(s.Identity))
 	mux.HandleFunc("POST /v1/import", local(s.ImportBeads))
+	mux.HandleFunc("POST /v1/import-memory", local(s.ImportMemory))
+	mux.HandleFunc("POST /v1/export-memory", local(s.ExportMemory))
 	mux.HandleFunc("POST /v1/stop", local(func(context.Context, struct{}) (any, *Error) {
 		if s.d.Stop == nil {
 			return nil, fail(CodeInvalidArgument, "", "end the process that embeds the replica", "this replica cannot be stopped from outside")

@@ -1,0 +1,209 @@
+package importers
+
+import (
+	"path"
+	"regexp"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"tallystick/server"
+)
+
+// block is a paragraph or a list item, with the headings above it.
+type block struct {
+	line     int
+	headings []string
+	text     string
+}
+
+var (
+	heading  = regexp.MustCompile(`^ {0,3}(#{1,6})\s+(.*?)\s*#*\s*$`)
+	listItem = regexp.MustCompile(`^ {0,3}(?:[-*+]|\d{1,9}[.)])\s+(\S.*)$`)
+	rule     = regexp.MustCompile(`^ {0,3}(?:(?:-\s*){3,}|(?:\*\s*){3,}|(?:_\s*){3,}|=+)$`)
+	fence    = regexp.MustCompile("^ {0,3}(`{3,}|~{3,})")
+	// managed opens and closes a block that a tool keeps in a file of others;
+	// it is that tool's text, not memory.
+	managed = regexp.MustCompile(`^\s*<!--\s*([\w.-]+):(?:start|begin)\b.*-->\s*$`)
+	// pointer is a list item that only links to a file beside it, as an index
+	// has them.
+	pointer = regexp.MustCompile(`^\[[^\]]*\]\([^)]+\.md\)`)
+	imports = regexp.MustCompile(`^(?:@\S+\s*)+$`)
+)
+
+// split cuts Markdown into blocks and reads simple front matter.
+func split(text string) (front map[string]string, body string, blocks []block, skipped int) {
+	lines := strings.Split(strings.ReplaceAll(text, "\r\n", "\n"), "\n")
+	start := 0
+	if len(lines) > 1 && strings.TrimSpace(lines[0]) == "---" {
+		for i := 1; i < len(lines); i++ {
+			if strings.TrimSpace(lines[i]) == "---" {
+				front, start = map[string]string{}, i+1
+				for _, l := range lines[1:i] {
+					if name, value, ok := strings.Cut(l, ":"); ok && !strings.HasPrefix(l, " ") {
+						front[strings.TrimSpace(name)] = strings.Trim(strings.TrimSpace(value), `"'`)
+					}
+				}
+				break
+			}
+		}
+	}
+	body = strings.TrimSpace(strings.Join(lines[start:], "\n"))
+
+	var heads []string
+	var cur []string
+	from, list := 0, false
+	flush := func() {
+		if t := strings.TrimSpace(strings.Join(cur, "\n")); t != "" {
+			blocks = append(blocks, block{line: from + 1, headings: append([]string{}, heads...), text: t})
+		}
+		cur, list = nil, false
+	}
+	for i := start; i < len(lines); i++ {
+		l := lines[i]
+		if m := managed.FindStringSubmatch(l); m != nil {
+			if end := closing(lines, i, m[1]); end > i {
+				flush()
+				skipped++
+				i = end
+				continue
+			}
+		}
+		if m := fence.FindStringSubmatch(l); m != nil { // code stays with what it belongs to
+			if cur == nil {
+				from = i
+			}
+			cur = append(cur, l)
+			for i++; i < len(lines); i++ {
+				cur = append(cur, lines[i])
+				if strings.HasPrefix(strings.TrimSpace(lines[i]), m[1]) {
+					break
+				}
+			}
+			continue
+		}
+		trimmed := strings.TrimSpace(l)
+		switch h, item := heading.FindStringSubmatch(l), listItem.FindStringSubmatch(l); {
+		case h != nil:
+			flush()
+			depth := min(len(h[1])-1, len(heads))
+			heads = append(heads[:depth:depth], h[2])
+		case rule.MatchString(l), strings.HasPrefix(trimmed, "<!--") && strings.HasSuffix(trimmed, "-->"):
+			flush()
+		case item != nil:
+			flush()
+			from, list, cur = i, true, []string{item[1]}
+		case trimmed == "":
+			if next := i + 1; list && next < len(lines) && strings.HasPrefix(lines[next], "  ") {
+				cur = append(cur, "")
+				continue
+			}
+			flush()
+		default:
+			if cur == nil {
+				from = i
+			}
+			if list {
+				l = strings.TrimPrefix(l, "  ")
+			}
+			cur = append(cur, l)
+		}
+	}
+	flush()
+	return front, body, blocks, skipped
+}
+
+func closing(lines []string, from int, name string) int {
+	for i := from + 1; i < len(lines); i++ {
+		l := strings.TrimSpace(lines[i])
+		if strings.HasPrefix(l, "<!--") && strings.Contains(l, name+":end") {
+			return i
+		}
+	}
+	return -1
+}
+
+// markdown makes a fact of each block, with its headings in front.
+func (r *reading) markdown(source Source, text []byte) {
+	if !utf8.Valid(text) {
+		r.bad(0, "", "the file is not valid UTF-8")
+		return
+	}
+	_, _, blocks, skipped := split(string(text))
+	r.res.Skipped += skipped
+	r.blocks(source, blocks)
+}
+
+func (r *reading) blocks(source Source, blocks []block) {
+	for _, b := range blocks {
+		r.res.Lines++
+		text := b.text
+		if len(b.headings) > 0 {
+			text = strings.Join(b.headings, " > ") + ": " + text
+		}
+		row := server.MemoryRow{Kind: server.RowFact, Imported: key(source, r.file, "block:"+digest(text)), Text: text}
+		if n := len(b.headings); n > 0 {
+			row.Category = category(b.headings[n-1])
+		}
+		r.add(b.line, row)
+	}
+}
+
+// claude reads a memory file of Claude Code. A topic file with front matter is
+// one fact; an index of such files is left out; CLAUDE.md is cut into blocks.
+func (r *reading) claude(text []byte) {
+	if !utf8.Valid(text) {
+		r.bad(0, "", "the file is not valid UTF-8")
+		return
+	}
+	front, body, blocks, skipped := split(string(text))
+	r.res.Skipped += skipped
+	if front["name"] != "" && body != "" {
+		r.res.Lines++
+		name := front["name"]
+		if d := front["description"]; d != "" {
+			name += ": " + d
+		}
+		kind := cmpOr(front["type"], path.Dir(r.file))
+		r.add(1, server.MemoryRow{Kind: server.RowFact, Imported: key(Claude, r.file, "topic:"+digest(name+"\n"+body)), Category: category(kind), Text: name + "\n" + body})
+		return
+	}
+	kept := blocks[:0]
+	for _, b := range blocks {
+		if pointer.MatchString(b.text) || imports.MatchString(b.text) {
+			r.res.Skipped++
+			continue
+		}
+		kept = append(kept, b)
+	}
+	r.blocks(Claude, kept)
+}
+
+// title is the first line of a summary, as far as it fits one.
+func title(text, fallback string) string {
+	for l := range strings.Lines(text) {
+		if l = strings.TrimSpace(strings.TrimLeft(strings.TrimSpace(l), "#*- ")); l != "" {
+			const most = 200
+			if utf8.RuneCountInString(l) > most {
+				l = string([]rune(l)[:most]) + "..."
+			}
+			return strings.Map(func(c rune) rune {
+				if c < 0x20 || c == 0x7f {
+					return ' '
+				}
+				return c
+			}, l)
+		}
+	}
+	return cmpOr(fallback, "session")
+}
+
+// rfc3339 reads the times that SQLite and others write.
+func rfc3339(s string) (string, bool) {
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02 15:04:05.999999999", "2006-01-02T15:04:05.999999999", time.DateOnly} {
+		if t, err := time.Parse(layout, s); err == nil {
+			return t.UTC().Format(time.RFC3339Nano), true
+		}
+	}
+	return "", false
+}
