@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"tallystick/oplog"
@@ -122,11 +123,13 @@ type Service struct {
 	d     Deps
 	log   *slog.Logger
 	waits chan struct{} // one slot per waiting call
+	hub   hub
+	looks atomic.Int64 // pages that waiting calls have read, for tests
 	binds bindCache
 }
 
 // maxWaits bounds calls that wait for events at one time.
-const maxWaits = 512
+const maxWaits = 4096
 
 // New builds a Service.
 func New(d Deps) (*Service, error) {
@@ -136,7 +139,7 @@ func New(d Deps) (*Service, error) {
 	if d.Version == "" {
 		d.Version = "devel"
 	}
-	return &Service{d: d, log: logger(d.Logger), waits: make(chan struct{}, maxWaits)}, nil
+	return &Service{d: d, log: logger(d.Logger), waits: make(chan struct{}, maxWaits), hub: hub{log: d.Log}}, nil
 }
 
 var _ Backend = (*Service)(nil)

@@ -195,7 +195,12 @@ func (s *Service) eventWait(ctx context.Context, c *call) (any, *Error) {
 	if bad != nil {
 		return nil, bad
 	}
-	page, timedOut, bad := s.wait(ctx, f, time.Duration(c.args.integer("timeout_ms", defWaitMS))*time.Millisecond)
+	if w := c.args.str("exclude_writer"); w != "" {
+		if f.ExcludeWriter, bad = c.id.resolveMe("exclude_writer", w); bad != nil {
+			return nil, bad
+		}
+	}
+	page, timedOut, bad := s.wait(ctx, f, time.Duration(c.args.integer("timeout_ms", defWaitMS))*time.Millisecond, false)
 	if bad != nil {
 		return nil, bad
 	}
@@ -207,33 +212,44 @@ func (s *Service) eventWait(ctx context.Context, c *call) (any, *Error) {
 }
 
 // wait returns the first page that is not empty, or an empty one when the
-// time is over. It sleeps until the log says that something has changed; each
-// look goes on where the last one ended.
-func (s *Service) wait(ctx context.Context, f logstream.Filter, d time.Duration) (logstream.Page, bool, *Error) {
+// time is over. It sleeps until an event arrives that may be for it; each look
+// goes on where the last one ended. With progress it also returns when it has
+// only got further.
+func (s *Service) wait(ctx context.Context, f logstream.Filter, d time.Duration, progress bool) (logstream.Page, bool, *Error) {
 	select {
 	case s.waits <- struct{}{}:
 		defer func() { <-s.waits }()
 	default:
-		return logstream.Page{}, false, fail(CodeBusy, "", "try again in a second", "%d calls are waiting for events already", maxWaits)
+		return logstream.Page{}, false, fail(CodeBusy, "", "try again in a second", "%d calls are waiting for events already", cap(s.waits))
+	}
+	var wake chan struct{}
+	if d > 0 {
+		w, err := s.hub.join(f, progress)
+		if err != nil {
+			return logstream.Page{}, false, s.asError(ctx, err)
+		}
+		defer s.hub.leave(w)
+		wake = w.wake
 	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
-	for {
-		changed := s.d.Log.Changed()
+	for last := d == 0; ; {
+		s.looks.Add(1)
 		page, err := s.list(f)
 		if err != nil {
 			return logstream.Page{}, false, s.asError(ctx, err)
 		}
-		if page.Count > 0 || d == 0 {
-			return page, page.Count == 0, nil
+		if page.Count > 0 || last || progress && page.NextCursor != f.Cursor {
+			return page, page.Count == 0 && last, nil
 		}
 		if page.NextCursor != "" {
 			f.Cursor, f.SinceEventID = page.NextCursor, ""
 		}
+		s.hub.ensure()
 		select {
-		case <-changed:
+		case <-wake:
 		case <-timer.C:
-			return page, true, nil
+			last = true // a last look, so that the cursor is past what was not for it
 		case <-ctx.Done():
 			return logstream.Page{}, false, s.asError(ctx, ctx.Err())
 		}
@@ -244,6 +260,14 @@ func (s *Service) wait(ctx context.Context, f logstream.Filter, d time.Duration)
 // is no error, or fn fails. It begins where the cursor says; without one at
 // the end of the log, after an empty first batch that tells the cursor.
 func (s *Service) Watch(ctx context.Context, q WatchRequest, fn func(batch json.RawMessage) error) *Error {
+	return s.watch(ctx, q, func(p *logstream.Page) error {
+		return fn(encode(waitResult{Events: p.Events, Count: p.Count, HasMore: p.HasMore, Truncated: p.Truncated, NextCursor: p.NextCursor}))
+	}, nil)
+}
+
+// watch is Watch in pages. ready is called once all that was asked is found to
+// be right, before the first page.
+func (s *Service) watch(ctx context.Context, q WatchRequest, fn func(*logstream.Page) error, ready func()) *Error {
 	id, bad := s.bind(q.Session)
 	if bad != nil {
 		return bad
@@ -255,12 +279,21 @@ func (s *Service) Watch(ctx context.Context, q WatchRequest, fn func(batch json.
 	c := &call{id: id, args: a}
 	f, bad := s.filter(ctx, c)
 	if bad != nil {
+		if bad.Code == CodeIdentityUnbound && id.why != nil {
+			return id.why
+		}
 		return bad
 	}
-	if f.ExcludeWriter, bad = id.resolveMe("exclude_writer", strings.TrimSpace(q.ExcludeWriter)); bad != nil {
-		return bad
+	if q.ExcludeWriter != "" {
+		if f.ExcludeWriter, bad = id.resolveMe("exclude_writer", strings.TrimSpace(q.ExcludeWriter)); bad != nil {
+			return bad
+		}
 	}
-	if f.Cursor == "" && f.SinceEventID == "" && f.SinceCreated.IsZero() {
+	placed := f.Cursor != "" || f.SinceEventID != "" || !f.SinceCreated.IsZero()
+	switch {
+	case q.FromStart && !placed:
+		f.Order = "asc"
+	case !placed:
 		err := s.d.Log.View(func(snap oplog.Snapshot) (err error) {
 			f.Cursor, err = logstream.Tail(snap, f.Replica)
 			return err
@@ -268,24 +301,40 @@ func (s *Service) Watch(ctx context.Context, q WatchRequest, fn func(batch json.
 		if err != nil {
 			return s.asError(ctx, err)
 		}
-		if err := fn(encode(waitResult{Events: []logstream.Record{}, NextCursor: f.Cursor})); err != nil {
-			return nil
-		}
 	}
+	first := true
 	for {
-		page, timedOut, bad := s.wait(ctx, f, maxWaitMS*time.Millisecond)
+		d := maxWaitMS * time.Millisecond
+		if first {
+			d = 0 // finds out whether the filter and the cursor are right
+		}
+		page, timedOut, bad := s.wait(ctx, f, d, q.Progress)
 		if bad != nil {
 			if ctx.Err() != nil && bad.Code != CodeUnreachable {
 				return nil
 			}
 			return bad
 		}
-		f.Cursor, f.SinceEventID = page.NextCursor, ""
+		if first && ready != nil {
+			ready()
+		}
+		if f.Cursor != "" && !placed && first { // the end of the log is worth telling
+			timedOut = false
+		}
+		if q.Progress && page.NextCursor != f.Cursor {
+			timedOut = false
+		}
+		first = false
+		if page.NextCursor != "" {
+			f.Cursor, f.SinceEventID = page.NextCursor, ""
+		}
+		if !page.HasMore {
+			f.Order = ""
+		}
 		if timedOut {
 			continue
 		}
-		r := waitResult{Events: page.Events, Count: page.Count, HasMore: page.HasMore, Truncated: page.Truncated, NextCursor: page.NextCursor}
-		if fn(encode(r)) != nil {
+		if fn(&page) != nil {
 			return nil
 		}
 	}

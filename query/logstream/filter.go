@@ -147,6 +147,10 @@ func (h *hashes) may(p []byte) bool {
 		(len(h.types) == 0 || slices.Contains(h.types, u32(p[28:])))
 }
 
+// Matches reports whether an event would be on a page of this filter, wherever
+// the page begins.
+func (f *Filter) Matches(raw *Raw, e *oplog.Entry) bool { return f.match(raw, e) }
+
 // match is the filter itself.
 func (f *Filter) match(raw *Raw, e *oplog.Entry) bool {
 	eq := func(want string, got []byte) bool { return want == "" || want == string(got) }
