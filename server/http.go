@@ -32,6 +32,10 @@ type HTTPOptions struct {
 	Logger   *slog.Logger
 	// MaxInFlight bounds requests answered at one time. Zero means 128.
 	MaxInFlight int
+	// MaxStreams bounds clients that follow events at one time. Zero means 256.
+	MaxStreams int
+
+	ping time.Duration // of a stream; zero: 15 s
 }
 
 const (
@@ -161,28 +165,34 @@ func newHTTPHandler(b Backend, o HTTPOptions) (http.Handler, error) {
 		}
 		stateful.ServeHTTP(w, r)
 	})
-	h = requireToken(h, o.Tokens)
 	origin := http.NewCrossOriginProtection()
 	for _, a := range o.Origins {
 		if err := origin.AddTrustedOrigin(a); err != nil {
 			return nil, fmt.Errorf("server: allowed origin: %w", err)
 		}
 	}
-	next := h
-	h = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// GET and HEAD pass the library's check; a page of another origin has
-		// no business with them either.
-		if err := origin.Check(r); err != nil || !originAllowed(r, o.Origins) {
-			writeError(w, http.StatusForbidden, fail(CodePeerRefused, "", "call without an Origin header; web pages may not call", "the Origin of the request is not allowed"))
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
-	h = requireLoopbackHost(h)
+	guard := func(inner http.Handler) http.Handler {
+		next := requireToken(inner, o.Tokens)
+		return requireLoopbackHost(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			// GET and HEAD pass the library's check; a page of another origin has
+			// no business with them either.
+			if err := origin.Check(r); err != nil || !originAllowed(r, o.Origins) {
+				writeError(w, http.StatusForbidden, fail(CodePeerRefused, "", "call without an Origin header; web pages may not call", "the Origin of the request is not allowed"))
+				return
+			}
+			next.ServeHTTP(w, r)
+		}))
+	}
+	h = guard(h)
 	mux := http.NewServeMux()
 	mux.Handle("/mcp", limitInFlight(h, o.MaxInFlight))
+	if e, ok := b.(ending); ok {
+		if w, ok := e.Backend.(watcher); ok {
+			mux.Handle(ssePath, guard(sse(w, e.ctx, o.MaxStreams, o.ping)))
+		}
+	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		writeError(w, http.StatusNotFound, fail(CodeNotFound, "", "MCP is served at /mcp", "nothing is served at this path"))
+		writeError(w, http.StatusNotFound, fail(CodeNotFound, "", "MCP is served at /mcp, the tail of events at /events", "nothing is served at this path"))
 	})
 	return recoverHTTP(mux, log), nil
 }
