@@ -13,6 +13,7 @@ package replica
 //	out  = core.Heard(now, session)           // part of a long frame arrived
 //	out  = core.PeerDown(now, session)        // the stream is gone; idempotent
 //	out  = core.LocalCommit(now, head)        // own entries are durable (Log.Changed, Log.Self)
+//	out  = core.BlobsMissing(now, list)       // at the start, and when Log.BlobEpoch changes
 //	out  = core.AskFloor(now, above)          // somebody here has a provisional claim
 //	out  = core.Tick(now)                     // at the latest at core.Wake()
 //
@@ -30,11 +31,15 @@ package replica
 //	                                     core.HeadStored(now, e, changed, err)
 //	for _, e := range out.Floors      -> head, err := log.RaiseFloor(ctx, e.Above)
 //	                                     core.FloorRaised(now, e, head, err)
+//	for _, e := range out.Chunks      -> data, size, err := log.BlobChunk(e.Hash, e.Index)
+//	                                     core.ChunkRead(now, e, data, size, err)
+//	for _, e := range out.Puts        -> res, err := log.PutChunk(ctx, e.Hash, e.Size, e.Index, e.Data)
+//	                                     core.ChunkPut(now, e, res, err)
 //	for _, e := range out.Disconnects -> flush what was sent to it, close, core.PeerDown
 //	for _, e := range out.Events      -> log or act; nothing is handed back
 //
 // Effects may take their time and may overlap, with one rule: Ingests of one
-// origin are carried out in the order given. A Core keeps at most the credit
+// origin, and Puts of one blob, are carried out in the order given. A Core keeps at most the credit
 // window of bytes in Ingests per session, and one Read per subscription.
 //
 // Frames that do not parse never reach the core: the driver closes the
@@ -102,6 +107,8 @@ type Output struct {
 	Ingests     []Ingest
 	Heads       []PutHead
 	Floors      []RaiseFloor
+	Chunks      []ReadChunk
+	Puts        []PutChunk
 	Disconnects []Disconnect
 	Events      []Event
 }
@@ -206,6 +213,8 @@ const (
 	EventStore
 	// EventPeerError: the peer sent an error.
 	EventPeerError
+	// EventBadBlob: content that a peer gave is not what its hash says.
+	EventBadBlob
 )
 
 // PeerStatus is what the core knows of a device it has met since it started.

@@ -76,6 +76,8 @@ type player struct {
 	ingest  []replica.Ingest
 	heads   []replica.PutHead
 	floors  []replica.RaiseFloor
+	chunks  []replica.ReadChunk
+	puts    []replica.PutChunk
 }
 
 type args struct {
@@ -117,6 +119,15 @@ func (a args) optNum(k string, or uint64) uint64 {
 }
 
 func scriptKey(s string) (k oplog.DeviceKey) { k[0], k[31] = s[0], s[0]; return k }
+
+// blobOf is the hash of a blob that scripts call by a letter.
+func blobOf(s string) (h oplog.Hash) { h[0] = s[0]; return h }
+
+func blobName(h oplog.Hash) string { return string(h[:1]) }
+
+func chunkOf(size int64, index uint32) []byte {
+	return make([]byte, min(size-int64(index)*oplog.ChunkSize, oplog.ChunkSize))
+}
 
 func scriptOrigin(s string) oplog.OriginID {
 	var inc oplog.Incarnation
@@ -181,12 +192,13 @@ func headName(h oplog.Head) string {
 var scriptErrors = map[string]error{
 	"bad": oplog.ErrBadRange, "gap": oplog.ErrGap, "fork": oplog.ErrFork,
 	"space": oplog.ErrNoSpace, "closed": oplog.ErrClosed, "unknown": oplog.ErrUnknownOrigin,
-	"missing": oplog.ErrNotFound, "other": errors.New("something else"),
+	"missing": oplog.ErrNotFound, "hash": oplog.ErrBlobHash, "unwanted": oplog.ErrBlobUnwanted, "other": errors.New("something else"),
 }
 
 func (p *player) do(line string) string {
 	a := p.parse(line)
-	effects := map[string]int{"read": len(p.reads), "sampled": len(p.samples), "ingested": len(p.ingest), "stored": len(p.heads), "raised": len(p.floors)}
+	effects := map[string]int{"read": len(p.reads), "sampled": len(p.samples), "ingested": len(p.ingest), "stored": len(p.heads), "raised": len(p.floors),
+		"chunk": len(p.chunks), "put": len(p.puts)}
 	if n, ok := effects[a.pos[0]]; ok && (a.num(1) < 1 || a.num(1) > uint64(n)) {
 		p.t.Errorf("%s: there are %d such effects", line, n)
 		return ""
@@ -253,6 +265,26 @@ func (p *player) do(line string) string {
 			h = headOf(a.pos[2])
 		}
 		out = p.core.FloorRaised(p.now, p.floors[a.num(1)-1], h, scriptErrors[a.opt["err"]])
+	case "missing": // BLOB SIZE IN ENTRY, e.g. x 700000 b0:2, and have=CHUNKS for the last
+		var list []oplog.MissingBlob
+		for i := 1; i+2 < len(a.pos); i += 3 {
+			o, t := tipOf(a.pos[i+2])
+			list = append(list, oplog.MissingBlob{Hash: blobOf(a.pos[i]), Size: int64(a.num(i + 1)), Have: uint32(a.optNum("have", 0)), Ref: oplog.MakeRef(floorOf(0), o, t.Seq, t.Hash)})
+		}
+		out = p.core.BlobsMissing(p.now, list)
+	case "chunk": // EFFECT SIZE
+		e := p.chunks[a.num(1)-1]
+		if a.opt["err"] != "" {
+			out = p.core.ChunkRead(p.now, e, nil, 0, scriptErrors[a.opt["err"]])
+			break
+		}
+		size := int64(a.num(2))
+		out = p.core.ChunkRead(p.now, e, chunkOf(size, e.Index), size, nil)
+	case "put": // EFFECT, have=CHUNKS
+		e := p.puts[a.num(1)-1]
+		res := oplog.ChunkResult{Have: uint32(a.optNum("have", uint64(e.Index)+1))}
+		res.Whole = res.Have == oplog.Chunks(e.Size)
+		out = p.core.ChunkPut(p.now, e, res, scriptErrors[a.opt["err"]])
 	case "status":
 		return p.status()
 	default:
@@ -271,6 +303,8 @@ func merge(out *replica.Output, o replica.Output) {
 	out.Ingests = append(out.Ingests, o.Ingests...)
 	out.Heads = append(out.Heads, o.Heads...)
 	out.Floors = append(out.Floors, o.Floors...)
+	out.Chunks = append(out.Chunks, o.Chunks...)
+	out.Puts = append(out.Puts, o.Puts...)
 	out.Disconnects = append(out.Disconnects, o.Disconnects...)
 	out.Events = append(out.Events, o.Events...)
 }
@@ -293,6 +327,18 @@ func (p *player) message(a args) replica.Message {
 			return &replica.MsgFrontier{Full: true, Tips: frontierOf(rest[1:])}
 		}
 		return &replica.MsgFrontier{Tips: frontierOf(rest)}
+	case "blobwant":
+		return &replica.MsgBlobWant{Sub: a.optNum("sub", 0), Hash: blobOf(rest[0]), First: uint32(a.optNum("first", 0)), Count: uint8(a.optNum("count", 8))}
+	case "blobchunk": // BLOB SIZE INDEX
+		size, _ := strconv.ParseInt(rest[1], 10, 64)
+		index, _ := strconv.ParseUint(rest[2], 10, 32)
+		return &replica.MsgBlobChunk{Sub: a.optNum("sub", 0), Hash: blobOf(rest[0]), Size: size, Index: uint32(index), Data: chunkOf(size, uint32(index))}
+	case "blobstate":
+		m := &replica.MsgBlobState{Here: a.opt["here"] != ""}
+		for _, s := range rest {
+			m.Hashes = append(m.Hashes, blobOf(s))
+		}
+		return m
 	case "want":
 		m := &replica.MsgWant{Sub: a.optNum("sub", 0), Probe: a.opt["probe"] != ""}
 		for _, s := range rest {
@@ -365,6 +411,14 @@ func (p *player) show(out replica.Output) string {
 		p.floors = append(p.floors, e)
 		fmt.Fprintf(&b, "raise floor %d: above %d\n", len(p.floors), floorName(e.Above))
 	}
+	for _, e := range out.Chunks {
+		p.chunks = append(p.chunks, e)
+		fmt.Fprintf(&b, "read chunk %d: %s %d for %d\n", len(p.chunks), blobName(e.Hash), e.Index, e.Session)
+	}
+	for _, e := range out.Puts {
+		p.puts = append(p.puts, e)
+		fmt.Fprintf(&b, "put chunk %d: %s %d of %d from %d\n", len(p.puts), blobName(e.Hash), e.Index, e.Size, e.Session)
+	}
 	for _, e := range out.Disconnects {
 		fmt.Fprintf(&b, "disconnect %d: %s, retry after %v\n", e.Session, e.Reason, e.RetryAfter)
 	}
@@ -422,6 +476,16 @@ func messageText(m replica.Message) string {
 		return fmt.Sprintf("ask above %d", floorName(m.Above))
 	case *replica.MsgError:
 		return fmt.Sprintf("error %d sub %d retry %d: %s", m.Code, m.Sub, m.RetryMillis, m.Text)
+	case *replica.MsgBlobWant:
+		return fmt.Sprintf("blob want sub %d %s %d+%d", m.Sub, blobName(m.Hash), m.First, m.Count)
+	case *replica.MsgBlobChunk:
+		return fmt.Sprintf("blob chunk sub %d %s %d of %d: %d", m.Sub, blobName(m.Hash), m.Index, m.Size, len(m.Data))
+	case *replica.MsgBlobState:
+		s := fmt.Sprintf("blob here %v", m.Here)
+		for _, h := range m.Hashes {
+			s += " " + blobName(h)
+		}
+		return s
 	case *replica.MsgPing:
 		return "ping"
 	case *replica.MsgPong:
@@ -440,6 +504,8 @@ func eventText(e replica.Event) string {
 		return fmt.Sprintf("own log ahead at peer: mine %s, theirs %s", tipName(e.Origin, e.Mine), tipName(e.Origin, e.Theirs))
 	case replica.EventBadRange:
 		return fmt.Sprintf("bad range of %s: %v", originName(e.Origin), e.Err)
+	case replica.EventBadBlob:
+		return fmt.Sprintf("bad blob %d: %v", e.Session, e.Err)
 	case replica.EventStore:
 		return fmt.Sprintf("store: %v", e.Err)
 	}

@@ -103,6 +103,19 @@ func (c *Core) CheckInvariants() error {
 			return fmt.Errorf("session %d serves %d subscriptions of %d origins with %d reads", s.id, len(s.serve.subs), len(s.serve.byOrigin), s.serve.reads)
 		}
 	}
+	for _, m := range c.blobs.order {
+		if f := m.fetch; f != nil && (f.m != m || f.s.blob.fetch != f || c.session(f.s.id) != f.s) {
+			return fmt.Errorf("blob %s is fetched from a session that does not know", m.Hash)
+		}
+	}
+	for _, s := range c.sessions {
+		if f := s.blob.fetch; f != nil && c.blobs.missing[f.m.Hash] != f.m {
+			return fmt.Errorf("session %d fetches a blob that is not missing", s.id)
+		}
+		if len(s.blob.asked) > maxBlobHashes {
+			return fmt.Errorf("session %d has asked for %d blobs", s.id, len(s.blob.asked))
+		}
+	}
 	for o, w := range c.wants {
 		if wanted[o] != w.s.id {
 			return fmt.Errorf("origin %s is wanted from a session that is gone", o)

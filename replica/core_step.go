@@ -36,6 +36,7 @@ type Core struct {
 	pauses   int
 
 	floor floorState
+	blobs blobs
 }
 
 // scanEvery is how often everything that waits is looked at again: expired
@@ -73,6 +74,7 @@ type session struct {
 
 	serve serveState
 	take  takeState
+	blob  blobSession
 }
 
 // NewCore returns a core that knows what the log holds and has no peers.
@@ -150,8 +152,10 @@ func (c *Core) begin(now Now) {
 
 func (c *Core) finish() Output {
 	c.planAll()
+	c.planBlobs()
 	for _, s := range c.sessions {
 		c.pump(s)
+		c.pumpBlob(s)
 		c.giveCredit(s, false)
 		if len(s.dirtyTips)+len(s.dirtyHeads) > 0 && c.now.Mono-s.flushed >= c.cfg.FlushEvery {
 			c.flush(s)
@@ -203,6 +207,7 @@ func (c *Core) PeerUp(now Now, id SessionID, key oplog.DeviceKey, dialed bool) O
 	s.take.wants = map[uint64]*want{}
 	s.take.backoff = map[oplog.OriginID]backoff{}
 	s.take.probe = map[oplog.OriginID]bool{}
+	s.blob = newBlobSession()
 	if old := p.session; old != nil {
 		crossed := old.dialed != dialed && now.Mono-old.since < helloGrace
 		oursFirst := bytes.Compare(c.cfg.Key[:], key[:]) < 0
@@ -252,6 +257,7 @@ func (c *Core) forget(s *session) {
 			c.replan[o] = true
 		}
 	}
+	c.forgetBlobs(s)
 	for o, id := range c.sampling {
 		if id == s.id {
 			delete(c.sampling, o)
@@ -320,6 +326,12 @@ func (c *Core) onMessage(s *session, m Message) {
 		c.onHeads(s, m)
 	case *MsgFloorAsk:
 		c.onFloorAsk(s, m.Above)
+	case *MsgBlobWant:
+		c.onBlobWant(s, m)
+	case *MsgBlobChunk:
+		c.onBlobChunk(s, m)
+	case *MsgBlobState:
+		c.onBlobState(s, m)
 	case *MsgPing:
 		c.send(s, &MsgPong{Echo: m.Millis, Millis: c.now.Wall})
 	case *MsgPong:
@@ -434,6 +446,7 @@ func (c *Core) scan() {
 	for _, o := range c.origins {
 		c.replan[o] = true
 	}
+	c.scanBlobs()
 	c.tryRaise()
 }
 

@@ -310,13 +310,18 @@ func (c *Core) badRange(w *want, err error) {
 	default:
 		// The store: no peer can help. Everything waits.
 		e.Kind = EventStore
-		if c.now.Mono >= c.paused {
-			c.paused = c.now.Mono + min(10*c.cfg.BackoffMin<<min(c.pauses, 10), c.cfg.BackoffMax)
-			c.pauses++
-		}
+		c.pause()
 		c.dropWant(w, 0, 0)
 	}
 	c.event(e)
+}
+
+// pause lets everything wait that the store must take in.
+func (c *Core) pause() {
+	if c.now.Mono >= c.paused {
+		c.paused = c.now.Mono + min(10*c.cfg.BackoffMin<<min(c.pauses, 10), c.cfg.BackoffMax)
+		c.pauses++
+	}
 }
 
 // onSubError is the giving side's word on one of our subscriptions.

@@ -126,6 +126,12 @@ func (r *Replica) carryOut(out Output) {
 			r.post(func(now Now) Output { return r.core.FloorRaised(now, e, head, err) })
 		})
 	}
+	for _, e := range out.Chunks {
+		r.run(func() { r.readChunk(e) })
+	}
+	for _, e := range out.Puts {
+		r.chunks.add(r, e)
+	}
 	for _, e := range out.Disconnects {
 		if s := r.sessions[e.Session]; s != nil {
 			s.retryAfter.Store(int64(e.RetryAfter))
@@ -233,8 +239,12 @@ func (l *ingestLanes) work(r *Replica, o oplog.OriginID) {
 // durable and never before (L1).
 func (r *Replica) watchLog() {
 	var last oplog.Head
+	var missing uint64
 	for {
 		changed := r.log.Changed()
+		if !r.tellMissing(&missing) {
+			return
+		}
 		if err := r.settleLabel(r.ctx); err != nil && r.ctx.Err() == nil {
 			r.logger.Warn("label of the new incarnation not said", slog.Any("error", err))
 		}
@@ -352,6 +362,8 @@ func (r *Replica) event(e Event) {
 		r.logger.Warn("a range does not verify", peer, slog.String("origin", e.Origin.String()), slog.Any("error", e.Err))
 	case EventStore:
 		r.logger.Error("the log refuses entries of peers", slog.Any("error", e.Err))
+	case EventBadBlob:
+		r.logger.Warn("content does not match its hash", peer, slog.Any("error", e.Err))
 	case EventPeerError:
 		r.logger.Info("a peer reports an error", peer, slog.Any("error", e.Err))
 	}

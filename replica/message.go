@@ -31,6 +31,11 @@ const (
 	kindError    messageKind = 9
 	kindPing     messageKind = 10
 	kindPong     messageKind = 11
+
+	kindBlobWant  messageKind = 12
+	kindBlobChunk messageKind = 13
+	kindBlobState messageKind = 14
+	kindLast                  = kindBlobState
 )
 
 // MsgHello is the first message in both directions. Digest is over the tips
@@ -124,6 +129,32 @@ type MsgPong struct {
 	Millis int64 // the answerer's wall clock
 }
 
+// MsgBlobWant asks for chunks of content that an entry names, from First on.
+// Sub rises with each of a session; a later one takes the place of an earlier.
+type MsgBlobWant struct {
+	Sub   uint64
+	Hash  oplog.Hash
+	First uint32
+	Count uint8
+}
+
+// MsgBlobChunk carries one chunk of a want. Size is that of the whole content,
+// which its giver has checked.
+type MsgBlobChunk struct {
+	Sub   uint64
+	Hash  oplog.Hash
+	Size  int64
+	Index uint32
+	Data  []byte
+}
+
+// MsgBlobState says of content that was wanted that it is not whole here, or,
+// later, that it is.
+type MsgBlobState struct {
+	Here   bool
+	Hashes []oplog.Hash
+}
+
 func (*MsgHello) kind() messageKind    { return kindHello }
 func (*MsgFrontier) kind() messageKind { return kindFrontier }
 func (*MsgWant) kind() messageKind     { return kindWant }
@@ -135,3 +166,7 @@ func (*MsgFloorAsk) kind() messageKind { return kindFloorAsk }
 func (*MsgError) kind() messageKind    { return kindError }
 func (*MsgPing) kind() messageKind     { return kindPing }
 func (*MsgPong) kind() messageKind     { return kindPong }
+
+func (*MsgBlobWant) kind() messageKind  { return kindBlobWant }
+func (*MsgBlobChunk) kind() messageKind { return kindBlobChunk }
+func (*MsgBlobState) kind() messageKind { return kindBlobState }

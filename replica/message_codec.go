@@ -138,7 +138,7 @@ func checkFrameHeader(head []byte) (k messageKind, n int, err error) {
 		return 0, 0, fmt.Errorf("%w: wire version %d, this program speaks %d", ErrFrame, head[4], ProtocolVersion)
 	}
 	k = messageKind(head[5])
-	if k < kindHello || k > kindPong {
+	if k < kindHello || k > kindLast {
 		return 0, 0, fmt.Errorf("%w: unknown type %d", ErrFrame, k)
 	}
 	if head[6] != 0 || head[7] != 0 {
@@ -281,6 +281,12 @@ func parseBody(k messageKind, body []byte) (Message, error) {
 		m = &MsgPing{Millis: int64(d.uint64())}
 	case kindPong:
 		m = &MsgPong{Echo: int64(d.uint64()), Millis: int64(d.uint64())}
+	case kindBlobWant:
+		m = d.blobWant()
+	case kindBlobChunk:
+		m = d.blobChunk()
+	case kindBlobState:
+		m = d.blobState()
 	default:
 		d.fail("unknown type %d", k)
 	}

@@ -74,6 +74,10 @@ func samples() []struct {
 		{"error", &replica.MsgError{Code: replica.WireFork, Sub: 9, Origin: originNo(0x30), Tip: oplog.Tip{Seq: 300, Hash: hashNo(0x54)}, RetryMillis: 5000, Text: "another branch is held here"}},
 		{"ping", &replica.MsgPing{Millis: 1_800_000_000_123}},
 		{"pong", &replica.MsgPong{Echo: 1_800_000_000_123, Millis: 1_800_000_000_120}},
+		{"blob_want", &replica.MsgBlobWant{Sub: 3, Hash: hashNo(0x60), First: 2, Count: 8}},
+		{"blob_chunk", &replica.MsgBlobChunk{Sub: 3, Hash: hashNo(0x60), Size: 2*oplog.ChunkSize + 5, Index: 2, Data: []byte("final")}},
+		{"blob_state", &replica.MsgBlobState{Hashes: []oplog.Hash{hashNo(0x60)}}},
+		{"blob_state_here", &replica.MsgBlobState{Here: true, Hashes: []oplog.Hash{hashNo(0x60), hashNo(0x61)}}},
 	}
 }
 
@@ -165,7 +169,7 @@ func TestL5_MalformedFrames(t *testing.T) {
 		{"ErrMagic", "ping", "magic", set(0, 'X')},
 		{"ErrVersion", "ping", "wire version 2", set(4, 2)},
 		{"ErrType", "ping", "unknown type 0", set(5, 0)},
-		{"ErrTypeAbove", "ping", "unknown type 12", set(5, 12)},
+		{"ErrTypeAbove", "ping", "unknown type 15", set(5, 15)},
 		{"ErrReserved", "ping", "reserved", set(7, 1)},
 		{"ErrChecksum", "ping", "checksum", func(f []byte) []byte { f[20] ^= 1; return f }},
 		{"ErrHeaderBit", "ping", "checksum", func(f []byte) []byte { f[5] = 8; return f }},
@@ -185,6 +189,18 @@ func TestL5_MalformedFrames(t *testing.T) {
 		{"ErrHeads", "heads", "limit 1024", set(16, 0x04, 0x01)},
 		{"ErrHead", "heads", "head", set(18, 0xc0)},
 		{"ErrHeadsMissing", "heads", "head", set(16, 0, 3)},
+		{"ErrNoChunks", "blob_want", "0 chunks", set(16+8+32+4, 0)},
+		{"ErrManyChunks", "blob_want", "limit 8", set(16+8+32+4, 9)},
+		{"ErrFirstChunk", "blob_want", "limit 8", set(16+8+32, 0, 0, 1, 0)},
+		{"ErrBlobSize", "blob_chunk", "limit 67108864", set(16+8+32, 4, 0, 0, 1)},
+		{"ErrBlobEmpty", "blob_chunk", "content of 0", set(16+8+32, 0, 0, 0, 0)},
+		{"ErrChunkIndex", "blob_chunk", "chunk 3", set(16+8+32+4, 0, 0, 0, 3)},
+		{"ErrChunkShort", "blob_chunk", "chunk 1 has 5", set(16+8+32+4, 0, 0, 0, 1)},
+		{"ErrChunkNone", "blob_chunk", "chunk 2 has 0", func(f []byte) []byte { return reseal(f[:len(f)-5]) }},
+		{"ErrHere", "blob_state", "neither yes nor no", set(16, 2)},
+		{"ErrNoHashes", "blob_state", "0 hashes", set(17, 0, 0)},
+		{"ErrManyHashes", "blob_state", "limit 1024", set(17, 4, 1)},
+		{"ErrHashesMissing", "blob_state", "too short", set(17, 4, 0)},
 		{"ErrText", "error", "limit 512", set(16+1+8+16+8+32+4, 2, 1)},
 		{"ErrTextShort", "error", "too short", set(16+1+8+16+8+32+4, 0, 200)},
 	}

@@ -43,6 +43,7 @@ type Replica struct {
 	stopped  chan struct{} // closed when loop has ended
 	reads    chan struct{} // tokens of running reads
 	lanes    ingestLanes
+	chunks   chunkLanes
 
 	dialer  *dialer
 	gossip  *gossip

@@ -111,6 +111,9 @@ func (s *stream) queue(m Message) bool {
 	if rg, ok := m.(*MsgRange); ok {
 		n += len(rg.Range.Entries)
 	}
+	if c, ok := m.(*MsgBlobChunk); ok {
+		n += len(c.Data)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ending {

@@ -84,6 +84,9 @@ func (w *World) converged() error {
 		if held := n.log.Held(); held > 0 {
 			return fmt.Errorf("replica %d holds %d entries back", n.id, held)
 		}
+		if err := n.missesBlobs(); err != nil {
+			return err
+		}
 		for _, p := range w.nodes {
 			if p != n && !n.knowsAll(p) {
 				return fmt.Errorf("replica %d does not know that %d holds everything", n.id, p.id)
@@ -142,6 +145,9 @@ func (w *World) finalChecks() error {
 			return fmt.Errorf("L6: replica %d holds %v aside, %v", n.id, aside, err)
 		}
 		if err := w.checkAcked(n); err != nil {
+			return err
+		}
+		if err := w.checkBlobs(n); err != nil {
 			return err
 		}
 		theirs, err := w.cfg.Domain.Verdicts(n)

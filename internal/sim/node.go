@@ -32,6 +32,8 @@ type Node struct {
 	asked  hlc.Timestamp
 	reacts bool
 
+	missing uint64 // epoch of the missing content that the core knows, and 1
+
 	// Faults of a scenario.
 	corrupt func(r *oplog.Range)       // what the log gave, before it is sent
 	refuse  func(r *oplog.Range) error // why the log takes nothing in, or nil
@@ -78,9 +80,11 @@ func (n *Node) start() {
 		MaxRange: 8 << 10, Window: 64 << 10, // small, so that a run sees many ranges and full windows
 	})
 	n.tickAt, n.ingest, n.asked = 0, n.w.q.now, 0
+	n.missing = 0
 	clear(n.retry)
 	clear(n.dials)
 	n.run(n.core.Tick(n.now()))
+	n.tellMissing()
 	n.dialLoop(n.life)
 	n.slowTick(n.life)
 }
@@ -157,6 +161,7 @@ func (n *Node) run(out replica.Output) {
 			n.changed()
 		})
 	}
+	n.runBlobs(ctx, out)
 	for _, e := range out.Disconnects {
 		n.w.hangUp(n, e)
 	}
@@ -231,6 +236,7 @@ func (n *Node) dialLoop(life int) {
 // changed is what a shell does after commits: it looks whether something
 // follows from them, once for several.
 func (n *Node) changed() {
+	n.tellMissing()
 	if n.reacts {
 		return
 	}
@@ -280,6 +286,7 @@ func (n *Node) append(op oplog.Op) {
 	}
 	n.w.log("append %d %s seq %d at %d", n.id, op.Kind, res[0].Ref.Seq(), res[0].Ref.Time())
 	n.w.acked = append(n.w.acked, acked{n.id, res[0]})
+	n.w.noteBlobs(&op)
 	n.w.res.Appended++
 	if n.core == nil {
 		return

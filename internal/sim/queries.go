@@ -45,10 +45,14 @@ func (real) Found(n *Node, tasks int) (ops []oplog.Op, err error) {
 	return ops, nil
 }
 
-// Note implements Domain: events and summaries.
+// Note implements Domain: events, summaries and artifacts.
 func (real) Note(n *Node, i int) (*oplog.Op, error) {
 	var op oplog.Op
 	var err error
+	if i%10 == 5 {
+		sizes := []int{1, 900, 70_000, oplog.ChunkSize, 2*oplog.ChunkSize + 1}
+		return artifactAt(n, i%40, sizes[i/10%len(sizes)])
+	}
 	if i%4 == 0 {
 		op, err = summary.NewOp(n.author(), summary.Summary{Title: fmt.Sprintf("summary %d", i), Text: "what was done"})
 	} else {

@@ -84,6 +84,7 @@ type World struct {
 
 	sessions uint64
 	acked    []acked
+	shared   []shared
 	faults   bool // random faults are on
 	forged   bool // a scenario made a fork
 	rate     int  // bytes a second of every stream; 0 is no limit
