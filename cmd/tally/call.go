@@ -40,7 +40,27 @@ func (a *app) call(ctx context.Context, tool string, in args) (json.RawMessage, 
 	if fail != nil {
 		return nil, fail
 	}
+	a.warnSecrets(out)
 	return out, nil
+}
+
+// warnSecrets says when what was written likely holds a secret.
+func (a *app) warnSecrets(out json.RawMessage) {
+	var r struct {
+		Secrets []struct {
+			Field string `json:"field"`
+			Kind  string `json:"kind"`
+			Shown string `json:"shown"`
+		} `json:"secrets"`
+		Warning string `json:"warning"`
+	}
+	if a.json || json.Unmarshal(out, &r) != nil || len(r.Secrets) == 0 {
+		return
+	}
+	for _, f := range r.Secrets {
+		a.say("warning: %s: %s, %s", oneLine(f.Field, 60), oneLine(f.Kind, 60), oneLine(f.Shown, 20))
+	}
+	a.say("%s", oneLine(r.Warning, 300))
 }
 
 // show prints a result: as it came with --json, else through human.

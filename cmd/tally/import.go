@@ -7,11 +7,12 @@ import (
 func newImport(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "import",
-		Short:   "Import work from other tools",
-		Example: "  tally import beads .beads/issues.jsonl",
+		Short:   "Import work and memory from other tools",
+		Example: "  tally import beads .beads/issues.jsonl\n  tally import claude --dry-run\n  tally import markdown notes",
 		Args:    cobra.ArbitraryArgs,
 		RunE:    group,
 	}
 	cmd.AddCommand(newImportBeads(a))
+	cmd.AddCommand(newImportMemory(a)...)
 	return cmd
 }

@@ -19,8 +19,9 @@ const maxShownErrors = 20
 
 // importResult is the report of an import.
 type importResult struct {
-	File  string `json:"file"`
-	Lines int    `json:"lines"`
+	File   string `json:"file"`
+	DryRun bool   `json:"dry_run,omitempty"`
+	Lines  int    `json:"lines"`
 	server.ImportCounts
 	SkippedTombstones int                 `json:"skipped_tombstones"`
 	Errors            []server.BeadsError `json:"errors"`
@@ -29,6 +30,7 @@ type importResult struct {
 
 func newImportBeads(a *app) *cobra.Command {
 	var stream string
+	var dry bool
 	cmd := &cobra.Command{
 		Use:   "beads FILE",
 		Short: "Import a beads JSONL file: requests, acks, replies and summaries",
@@ -41,7 +43,7 @@ number and the rest goes in; the exit code is then 7.`,
 		Args:    positional("FILE"),
 		RunE: func(cmd *cobra.Command, words []string) error {
 			path := a.abs(words[0])
-			res, err := a.importBeads(cmd.Context(), path, words[0], stream)
+			res, err := a.importBeads(cmd.Context(), path, words[0], stream, dry)
 			if err != nil {
 				return err
 			}
@@ -56,11 +58,12 @@ number and the rest goes in; the exit code is then 7.`,
 			return err
 		},
 	}
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "say what a mesh without any of it would store, and store nothing")
 	cmd.Flags().StringVar(&stream, "stream", "", "stream of the requests (default: project/ and the project of the working directory, or project/beads outside of one)")
 	return cmd
 }
 
-func (a *app) importBeads(ctx context.Context, path, shown, stream string) (*importResult, error) {
+func (a *app) importBeads(ctx context.Context, path, shown, stream string, dry bool) (*importResult, error) {
 	s, err := session(a.agent, a.Dir, "import")
 	if err != nil {
 		return nil, err
@@ -74,12 +77,16 @@ func (a *app) importBeads(ctx context.Context, path, shown, stream string) (*imp
 	if err != nil {
 		return nil, fileError("FILE", path, err)
 	}
+	res := &importResult{File: shown, DryRun: dry, Lines: beads.Lines, SkippedTombstones: beads.SkippedTombstones, Errors: beads.Errors, NotImported: beads.NotImported}
+	if dry {
+		res.ImportCounts = beads.Counts()
+		return res, nil
+	}
 	c, err := a.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close()
-	res := &importResult{File: shown, Lines: beads.Lines, SkippedTombstones: beads.SkippedTombstones, Errors: beads.Errors, NotImported: beads.NotImported}
 	bar := a.progress(len(beads.Rows))
 	defer bar.Close()
 	done := 0

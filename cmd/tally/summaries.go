@@ -10,13 +10,13 @@ import (
 func newSummaries(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "summaries",
-		Short: "Add and read summaries of finished work",
+		Short: "Add, read and search summaries of finished work",
 		Example: `  tally summaries add --title "Mended the parser" --text "It dropped empty lines."
   tally summaries list --identity @me --limit 5`,
 		Args: cobra.ArbitraryArgs,
 		RunE: group,
 	}
-	cmd.AddCommand(newSummariesAdd(a), newSummariesList(a))
+	cmd.AddCommand(newSummariesAdd(a), newSummariesList(a), newSummariesSearch(a))
 	return cmd
 }
 
