@@ -212,8 +212,8 @@ type WatchRequest struct {
 	// FromStart begins with the first event there is; else, without a cursor,
 	// the stream begins with what arrives from now on.
 	FromStart bool `json:"from_start,omitempty"`
-	// Progress asks for a batch without events, too, when what was looked
-	// through had none: its cursor is worth keeping.
+	// Progress asks for a batch without events, too: once at the start, and when
+	// what was looked through had none. Its cursor is worth keeping.
 	Progress bool `json:"progress,omitempty"`
 }
 

@@ -321,7 +321,7 @@ func (s *Service) watch(ctx context.Context, q WatchRequest, fn func(*logstream.
 		if f.Cursor != "" && !placed && first { // the end of the log is worth telling
 			timedOut = false
 		}
-		if q.Progress && page.NextCursor != f.Cursor {
+		if q.Progress && (first || page.NextCursor != f.Cursor) {
 			timedOut = false
 		}
 		first = false

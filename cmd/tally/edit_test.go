@@ -119,6 +119,7 @@ func TestAddServerTOML(t *testing.T) {
 		"THERE dotted":    {"mcp_servers.tally.command = \"x\"\n", ""},
 		"THERE in table":  {"[mcp_servers]\nx = { command = \"]\" }\ntally = { command = \"x\" }\n", ""},
 		"THERE after":     {"a = [\n 1, ']', \"\\\"]\",\n]\nb = \"\"\"\\\"\"\"\"\n[mcp_servers.tally]\n", ""},
+		"THERE comment":   {"a = 1 # [\n[mcp_servers.tally]\n", ""},
 		"BAD one line":    {"mcp_servers = { x = { command = \"y\" } }\n", ""},
 		"BAD array":       {"[[mcp_servers]]\n", ""},
 	} {
