@@ -85,7 +85,7 @@ func (c *Client) greet(ctx context.Context) error {
 // starts a new one.
 func (c *Client) takeOver(ctx context.Context) error {
 	old := c.hello
-	if err := c.Stop(ctx); err != nil {
+	if err := c.stop(ctx, StopRequest{HandOver: true}); err != nil {
 		return err
 	}
 	if err := c.o.Start(ctx); err != nil {
@@ -189,17 +189,22 @@ func (c *Client) ExportMemory(ctx context.Context, q MemoryExport) (MemoryPart, 
 	return p, c.askInto(ctx, "export-memory", q, &p)
 }
 
-// Stop asks the owner to end and returns when its socket no longer answers.
-func (c *Client) Stop(ctx context.Context) error {
-	if _, err := c.once(ctx, http.MethodPost, "stop", []byte("{}")); err != nil {
+// Stop asks the owner to end and returns when it no longer answers. Calls that
+// are open end with it.
+func (c *Client) Stop(ctx context.Context) error { return c.stop(ctx, StopRequest{}) }
+
+func (c *Client) stop(ctx context.Context, q StopRequest) error {
+	if _, err := c.once(ctx, http.MethodPost, "stop", encode(q)); err != nil {
 		return err
 	}
 	c.hc.CloseIdleConnections()
 	for {
-		if _, err := c.once(ctx, http.MethodGet, "hello", nil); err != nil {
-			if ctx.Err() != nil {
-				return AsError(ctx.Err())
-			}
+		b, err := c.once(ctx, http.MethodGet, "hello", nil)
+		if ctx.Err() != nil {
+			return AsError(ctx.Err())
+		}
+		var now Hello
+		if err != nil || json.Unmarshal(b, &now) == nil && now.PID != c.hello.PID { // somebody has started the next one
 			return nil
 		}
 		if !pause(ctx, 20*time.Millisecond) {
@@ -259,9 +264,11 @@ func (c *Client) ask(ctx context.Context, verb string, q any) (json.RawMessage, 
 }
 
 // do sends a request until it is answered: what gets no answer is repeated,
-// the owner started if nobody listens.
+// the owner started if nobody listens. A call that was open when the owner was
+// stopped on purpose ends there; only the next one starts it again.
 func (c *Client) do(ctx context.Context, method, verb string, body []byte) ([]byte, error) {
 	wait := 20 * time.Millisecond
+	stopped := lastStop(c.o.RunDir)
 	for try := 1; ; try++ {
 		b, err := c.once(ctx, method, verb, body)
 		var lost *lostError
@@ -270,6 +277,9 @@ func (c *Client) do(ctx context.Context, method, verb string, body []byte) ([]by
 		}
 		if ctx.Err() != nil {
 			return nil, AsError(ctx.Err())
+		}
+		if verb != "hello" && lastStop(c.o.RunDir) != stopped {
+			return nil, errStopped
 		}
 		if try == attempts {
 			return nil, unreachable(lost.err)
@@ -288,6 +298,8 @@ func (c *Client) do(ctx context.Context, method, verb string, body []byte) ([]by
 		wait *= 2
 	}
 }
+
+var errStopped = fail(CodeUnreachable, "", "the next call starts it again", "the replica was stopped")
 
 // lostError is a request that got no answer.
 type lostError struct {

@@ -99,7 +99,7 @@ type Deps struct {
 	Invite func(ctx context.Context, q InviteRequest) (Invite, error)
 	// Stop asks the owner process to end; it returns at once. Nil: it cannot be
 	// asked.
-	Stop func()
+	Stop func(StopRequest)
 	// Search finds memories, summaries and events. Nil: nothing can be searched.
 	Search Searcher
 	// RefuseSecrets refuses writes that likely hold a secret; otherwise the

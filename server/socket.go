@@ -31,6 +31,7 @@ const maxSocketPath = 100
 const (
 	socketFile    = "tally.sock"
 	socketPointer = "socket" // holds the socket's path, beside it
+	stopMark      = "stopped"
 	localBody     = 64 << 20
 	localInFlight = maxWaits + 1024
 	apiHeader     = "Tally-Api"
@@ -66,6 +67,7 @@ func findSocket(runDir string) string {
 // SocketServer is the running local API.
 type SocketServer struct {
 	path, pointer string
+	mark          string
 	srv           *http.Server
 	ln            net.Listener
 	end           context.CancelCauseFunc
@@ -101,7 +103,7 @@ func ListenSocket(runDir string, s *Service) (*SocketServer, error) {
 		return nil, errors.Join(fmt.Errorf("server: socket: %w", err), ln.Close())
 	}
 	ctx, end := context.WithCancelCause(context.Background())
-	u := &SocketServer{path: path, pointer: pointer, ln: ln, end: end, done: make(chan struct{})}
+	u := &SocketServer{path: path, pointer: pointer, mark: filepath.Join(runDir, stopMark), ln: ln, end: end, done: make(chan struct{})}
 	u.srv = &http.Server{
 		Handler:           recoverHTTP(limitInFlight(s.localAPI(), localInFlight), s.log),
 		ReadHeaderTimeout: 10 * time.Second,
@@ -137,6 +139,25 @@ var shuttingDown = fail(CodeUnreachable, "", "call again: the next call starts i
 
 // Path is where the socket is.
 func (u *SocketServer) Path() string { return u.path }
+
+// Retire tells the clients whose calls are open that the end is on purpose:
+// they give up when it closes and start no other owner. Call it before Close,
+// and not when a next owner takes over.
+func (u *SocketServer) Retire() error {
+	if err := os.WriteFile(u.mark, fmt.Appendf(nil, "%d %d\n", os.Getpid(), time.Now().UnixNano()), 0o600); err != nil {
+		return fmt.Errorf("server: mark the stop: %w", err)
+	}
+	return nil
+}
+
+// lastStop is the mark that the last owner to retire has left.
+func lastStop(runDir string) string {
+	b, err := os.ReadFile(filepath.Join(runDir, stopMark))
+	if err != nil {
+		return ""
+	}
+	return string(b)
+}
 
 // Close removes the socket, ends long polls at once, lets other running calls
 // finish for a short grace, and waits. It is idempotent.
@@ -196,11 +217,18 @@ type TokenAnswer struct {
 	URL      string `json:"url,omitempty"`
 }
 
+// StopRequest asks the owner process to end.
+type StopRequest struct {
+	// HandOver says that a next owner is started at once: open calls go on there.
+	HandOver bool `json:"hand_over,omitempty"`
+}
+
 // ProcessStatus is mesh_status and what is known of the owner process.
 type ProcessStatus struct {
 	Hello
-	HTTP   string          `json:"http,omitempty"`
-	Status json.RawMessage `json:"status"`
+	HTTP    string          `json:"http,omitempty"`
+	Waiting int             `json:"waiting"` // calls that wait for events
+	Status  json.RawMessage `json:"status"`
 }
 
 // WatchRequest asks for a stream of events: the arguments of event_wait, and
@@ -232,7 +260,7 @@ func (s *Service) localAPI() http.Handler {
 		if err != nil {
 			return nil, err
 		}
-		return ProcessStatus{Hello: s.hello(), HTTP: s.httpURL(), Status: st}, nil
+		return ProcessStatus{Hello: s.hello(), HTTP: s.httpURL(), Waiting: len(s.waits), Status: st}, nil
 	}))
 	mux.HandleFunc("POST /v1/invite", local(s.invite))
 	mux.HandleFunc("POST /v1/token", local(s.token))
@@ -240,11 +268,11 @@ func (s *Service) localAPI() http.Handler {
 	mux.HandleFunc("POST /v1/import", local(s.ImportBeads))
 	mux.HandleFunc("POST /v1/import-memory", local(s.ImportMemory))
 	mux.HandleFunc("POST /v1/export-memory", local(s.ExportMemory))
-	mux.HandleFunc("POST /v1/stop", local(func(context.Context, struct{}) (any, *Error) {
+	mux.HandleFunc("POST /v1/stop", local(func(_ context.Context, q StopRequest) (any, *Error) {
 		if s.d.Stop == nil {
 			return nil, fail(CodeInvalidArgument, "", "end the process that embeds the replica", "this replica cannot be stopped from outside")
 		}
-		s.d.Stop()
+		s.d.Stop(q)
 		return map[string]bool{"stopping": true}, nil
 	}))
 	mux.HandleFunc("POST /v1/watch", s.serveWatch)

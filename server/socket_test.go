@@ -199,6 +199,37 @@ func TestA2_WaitOutlivesOwner(t *testing.T) {
 	next.Close()
 }
 
+// TestA2_StopEndsWaits: a call that is open when its owner is stopped on
+// purpose is told so and starts no other owner; the next call does.
+func TestA2_StopEndsWaits(t *testing.T) {
+	e := newEnv(t)
+	runDir, u := listenSocket(t, e.svc)
+	var starts atomic.Int32
+	c := dialSocket(t, ClientOptions{RunDir: runDir, Start: func(context.Context) error {
+		starts.Add(1)
+		next, err := ListenSocket(runDir, e.svc)
+		if err == nil {
+			t.Cleanup(func() { next.Close() })
+		}
+		return err
+	}})
+	done := make(chan *Error)
+	go func() {
+		_, bad := c.Call(t.Context(), claude, "event_wait", nil, "")
+		done <- bad
+	}()
+	e.untilWaiting(1)
+	if err := errors.Join(u.Retire(), u.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if bad := <-done; bad == nil || bad.Code != CodeUnreachable || !strings.Contains(bad.Message, "was stopped") || starts.Load() != 0 {
+		t.Errorf("wait on an owner that was stopped: %v, %d starts", bad, starts.Load())
+	}
+	if _, bad := c.Call(t.Context(), claude, "whoami", nil, ""); bad != nil || starts.Load() != 1 {
+		t.Errorf("next call: %v, %d starts", bad, starts.Load())
+	}
+}
+
 // TestA2_ClientStarts: an absent owner is started, by any number of callers.
 func TestA2_ClientStarts(t *testing.T) {
 	e := newEnv(t)
@@ -244,10 +275,11 @@ func TestA2_OlderOwnerHandsOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	stopped := make(chan struct{})
-	e.svc.d.Stop = sync.OnceFunc(func() {
+	stop := sync.OnceFunc(func() {
 		close(stopped)
 		go u.Close()
 	})
+	e.svc.d.Stop = func(StopRequest) { stop() }
 	c, err := dial(t.Context(), ClientOptions{RunDir: runDir}, APIVersion+1)
 	if err != nil {
 		t.Fatal(err)
@@ -292,7 +324,7 @@ func TestA2_NewerProgramTakesOver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.svc.d.Stop = func() { go u.Close() }
+	e.svc.d.Stop = func(StopRequest) { go u.Close() }
 	next := newEnv(t)
 	next.svc.d.Version = "v1.1.0"
 	c := dialSocket(t, ClientOptions{RunDir: runDir, Version: "v1.1.0", Start: func(context.Context) error {

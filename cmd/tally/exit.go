@@ -55,6 +55,7 @@ var (
 	errInterrupt  = errors.New("interrupted")
 	errTerminated = errors.New("terminated")
 	errAsked      = errors.New("asked to stop")
+	errHandOver   = errors.New("a newer version takes over")
 )
 
 // usage is a mistake in how the command was typed.

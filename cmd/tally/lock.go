@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -47,18 +48,34 @@ func lockOwner(h home) (*ownerLock, error) {
 
 func lockedError(h home, f *os.File) *server.Error {
 	who := "another process"
-	var b [20]byte
-	if n, _ := f.ReadAt(b[:], 0); n > 0 {
-		who += " (pid " + strings.TrimSpace(string(b[:n])) + ")"
+	if pid := lockHolder(f); pid > 0 {
+		who += fmt.Sprintf(" (pid %d)", pid)
 	}
 	return &server.Error{Code: server.CodeStoreLocked, Field: h.Data, Message: who + " owns the store in " + h.Data,
 		Hint: "every other verb goes through that process; end it with tally stop, or give this one another TALLY_HOME"}
 }
 
+// lockHolder is the process that the lock names, or 0.
+func lockHolder(f *os.File) int {
+	var b [20]byte
+	n, _ := f.ReadAt(b[:], 0)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b[:n])))
+	if err != nil {
+		return 0
+	}
+	return pid
+}
+
 func (l *ownerLock) release() { l.f.Close() }
 
-// waitReleased returns when no process owns the store.
-func waitReleased(ctx context.Context, h home) error {
+// stopPatience is how long an owner may take to close the store.
+const stopPatience = 60 * time.Second
+
+// waitReleased returns when the process no longer owns the store, whether
+// another one does or none.
+func waitReleased(ctx context.Context, h home, pid int) error {
+	ctx, cancel := context.WithTimeout(ctx, stopPatience)
+	defer cancel()
 	for {
 		l, err := lockOwner(h)
 		if err == nil {
@@ -68,10 +85,24 @@ func waitReleased(ctx context.Context, h home) error {
 		if e, ok := err.(*server.Error); !ok || e.Code != server.CodeStoreLocked {
 			return err
 		}
+		if now := h.owner(); now > 0 && now != pid {
+			return nil
+		}
 		select {
 		case <-time.After(20 * time.Millisecond):
 		case <-ctx.Done():
-			return err
+			return &server.Error{Code: server.CodeTimedOut, Field: h.Data, Message: fmt.Sprintf("pid %d was asked to stop and still owns the store in %s", pid, h.Data),
+				Hint: "its last words are in " + h.logFile()}
 		}
 	}
+}
+
+// owner is the process that the lock's file names, or 0.
+func (h home) owner() int {
+	f, err := os.Open(h.lockFile())
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	return lockHolder(f)
 }

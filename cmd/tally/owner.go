@@ -162,15 +162,16 @@ func isFile(path string) bool {
 }
 
 // stopOwner ends the owner of this home, if there is one, and returns when it
-// has let go of the store.
+// has let go of the store. Somebody else may have started the next one by then.
 func stopOwner(ctx context.Context, h home) (stopped bool, err error) {
 	c, err := connectOnly(ctx, h)
 	if c == nil || err != nil {
 		return false, err
 	}
 	defer c.Close()
+	pid := c.Hello().PID
 	if err := c.Stop(ctx); err != nil {
 		return false, err
 	}
-	return true, waitReleased(ctx, h)
+	return true, waitReleased(ctx, h, pid)
 }

@@ -45,6 +45,7 @@ func TestScript(t *testing.T) {
 			"damage":   damageCmd,
 			"await":    awaitCmd,
 
+			"awaitwaits":  awaitWaitsCmd,
 			"interrupted": interruptedCmd,
 		},
 	})

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +17,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"tallystick/server"
 )
 
 // exitCodeCmd is `exitcode N program args...`: the program must end with
@@ -186,6 +189,25 @@ func awaitCmd(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	for path := ts.MkAbs(args[0]); ; time.Sleep(5 * time.Millisecond) {
 		if _, err := os.Stat(path); err == nil {
+			return
+		}
+	}
+}
+
+// awaitWaitsCmd is `awaitwaits N`: it returns when so many calls wait for
+// events at the replica of TALLY_HOME.
+func awaitWaitsCmd(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: awaitwaits N")
+	}
+	h, err := findHome(ts.Getenv("TALLY_HOME"), ts.Getenv)
+	ts.Check(err)
+	for ctx := context.Background(); ; time.Sleep(5 * time.Millisecond) {
+		c, err := server.Dial(ctx, server.ClientOptions{RunDir: h.Run})
+		ts.Check(err)
+		st, err := c.Status(ctx, server.Session{})
+		ts.Check(errors.Join(err, c.Close()))
+		if strconv.Itoa(st.Waiting) == args[0] {
 			return
 		}
 	}

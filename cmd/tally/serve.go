@@ -63,8 +63,14 @@ func (a *app) serve(ctx context.Context, h home, s settings, log *slog.Logger, r
 	deps := server.Deps{
 		Search: index, RefuseSecrets: s.RefuseSecrets,
 		Log: rep, Mesh: mesh{rep}, Version: programVersion().Version, Logger: log,
-		Invite:    func(ctx context.Context, q server.InviteRequest) (server.Invite, error) { return invite(ctx, rep, q) },
-		Stop:      func() { cancel(errAsked) },
+		Invite: func(ctx context.Context, q server.InviteRequest) (server.Invite, error) { return invite(ctx, rep, q) },
+		Stop: func(q server.StopRequest) {
+			if q.HandOver {
+				cancel(errHandOver)
+				return
+			}
+			cancel(errAsked)
+		},
 		AskFloor:  func(ref oplog.Ref) { rep.AskFloor(ref.Time()) },
 		Translate: translate,
 		HTTPURL: func() string {
@@ -115,6 +121,11 @@ func (a *app) serve(ctx context.Context, h home, s settings, log *slog.Logger, r
 	select {
 	case <-ctx.Done():
 		log.Info("ending", "cause", context.Cause(ctx))
+		if context.Cause(ctx) != errHandOver {
+			if err := socket.Retire(); err != nil {
+				return err
+			}
+		}
 		if context.Cause(ctx) == errInterrupt {
 			return ctx.Err()
 		}
