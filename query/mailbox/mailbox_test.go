@@ -149,6 +149,33 @@ func TestMailboxBoxes(t *testing.T) {
 	}
 }
 
+// TestSelfMail: a note to oneself is in both boxes and counts once; archived,
+// it is still among what was sent.
+func TestSelfMail(t *testing.T) {
+	l := newLog(t, "mac")
+	speak(l, bob)
+	self := send(l, bob, mailbox.Draft{To: bob})
+	other := send(l, bob, mailbox.Draft{To: bob})
+	if err := mark(l, bob, mailbox.Archived, self); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		q    mailbox.Query
+		want []string
+	}{
+		{mailbox.Query{}, []string{other}},
+		{mailbox.Query{Box: "all"}, []string{other, self}},
+		{mailbox.Query{Box: "all", Archived: true}, []string{other, self}},
+		{mailbox.Query{Archived: true}, []string{other, self}},
+		{mailbox.Query{Box: "outbox"}, []string{other, self}},
+	} {
+		c.q.Owner = bob
+		if p := list(l, c.q); !slices.Equal(ids(p), c.want) || p.Total != int64(len(c.want)) {
+			t.Errorf("%+v: %v of %d, want %v", c.q, ids(p), p.Total, c.want)
+		}
+	}
+}
+
 // TestMailboxPages: sixty messages page to an exact end.
 func TestMailboxPages(t *testing.T) {
 	l := newLog(t, "mac")
