@@ -21,6 +21,8 @@ import (
 type HTTPOptions struct {
 	// Addr is a loopback address, e.g. 127.0.0.1:0.
 	Addr string
+	// Listener is one on Addr that is open already. Nil: one is opened.
+	Listener net.Listener
 	// Tokens say who may call. Required: there is no access without a token.
 	Tokens *Tokens
 	// Origins are the exact web origins that may call besides none. Default
@@ -77,7 +79,7 @@ func ListenHTTP(b Backend, o HTTPOptions) (*HTTPServer, error) {
 	if o.Tokens == nil {
 		return nil, errors.New("server: HTTPOptions.Tokens is nil")
 	}
-	if err := loopbackOnly(o.Addr); err != nil {
+	if err := CheckHTTPAddr(o.Addr); err != nil {
 		return nil, err
 	}
 	ctx, end := context.WithCancelCause(context.Background())
@@ -86,10 +88,12 @@ func ListenHTTP(b Backend, o HTTPOptions) (*HTTPServer, error) {
 		end(err)
 		return nil, err
 	}
-	ln, err := net.Listen("tcp", o.Addr)
-	if err != nil {
-		end(err)
-		return nil, fmt.Errorf("server: listen on %s: %w", o.Addr, err)
+	ln := o.Listener
+	if ln == nil {
+		if ln, err = net.Listen("tcp", o.Addr); err != nil {
+			end(err)
+			return nil, fmt.Errorf("server: listen on %s: %w", o.Addr, err)
+		}
 	}
 	s := &HTTPServer{ln: ln, end: end, done: make(chan struct{}), srv: &http.Server{
 		Handler:           h,
@@ -134,7 +138,8 @@ func (s *HTTPServer) Close() error {
 	return nil
 }
 
-func loopbackOnly(addr string) error {
+// CheckHTTPAddr refuses an address that HTTP may not be served on.
+func CheckHTTPAddr(addr string) error {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
 		return invalid("http", "give HOST:PORT, e.g. 127.0.0.1:0", "%s is no address to listen on", quote(addr))

@@ -20,12 +20,20 @@ func openIndex(ctx context.Context, h home, s settings, rep *replica.Replica, lo
 	cfg := search.Config{
 		Log: rep.Log(), Sources: query.Sources(), Dir: filepath.Join(h.Data, "search"), Key: key, Plain: key == nil, Logger: log,
 	}
-	if s.EmbedURL != "" {
-		e, err := search.NewEndpoint(s.EmbedURL, s.EmbedModel)
-		if err != nil {
-			return nil, usage("embed-url", "give a loopback address, such as http://127.0.0.1:11434/v1/embeddings, and --embed-model", "%v", err)
-		}
-		cfg.Vectorizer = e
+	if cfg.Vectorizer, err = s.vectorizer(); err != nil {
+		return nil, err
 	}
 	return search.Open(ctx, cfg)
+}
+
+// vectorizer is the local model that search compares meaning with, if any.
+func (s *settings) vectorizer() (search.Vectorizer, error) {
+	if s.EmbedURL == "" {
+		return nil, nil
+	}
+	e, err := search.NewEndpoint(s.EmbedURL, s.EmbedModel)
+	if err != nil {
+		return nil, usage("embed-url", "give a loopback address, such as http://127.0.0.1:11434/v1/embeddings, and --embed-model", "%v", err)
+	}
+	return e, nil
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -25,6 +24,14 @@ import (
 func (a *app) serve(ctx context.Context, h home, s settings, log *slog.Logger, ready func(upInfo) error) (err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	defer func() {
+		if err != nil {
+			err = s.explain(h, err)
+		}
+	}()
+	if err := s.check(h); err != nil {
+		return err
+	}
 	sets, err := server.ParseToolsets(s.Toolsets)
 	if err != nil {
 		return err
@@ -39,6 +46,13 @@ func (a *app) serve(ctx context.Context, h home, s settings, log *slog.Logger, r
 	defer lock.release()
 	fresh := !h.exists()
 
+	ln, err := s.listenHTTP()
+	if err != nil {
+		return err
+	}
+	if ln != nil {
+		defer ln.Close()
+	}
 	s.choosePort()
 	rep, err := replica.Open(ctx, replicaConfig(h, s, log))
 	if err != nil {
@@ -48,11 +62,6 @@ func (a *app) serve(ctx context.Context, h home, s settings, log *slog.Logger, r
 	if s.Label != "" && s.Label != rep.Label() {
 		log.Warn("the label is fixed by the admission; the one given is not used", "label", rep.Label(), "given", s.Label)
 	}
-	s.remember(rep.Label(), rep.ListenAddr())
-	if err := s.save(h); err != nil {
-		return err
-	}
-
 	index, err := openIndex(ctx, h, s, rep, log)
 	if err != nil {
 		return err
@@ -80,7 +89,7 @@ func (a *app) serve(ctx context.Context, h home, s settings, log *slog.Logger, r
 			return http.URL()
 		},
 	}
-	if s.HTTP != httpOff {
+	if ln != nil {
 		if deps.Tokens, err = server.OpenTokens(h.tokenFile()); err != nil {
 			return err
 		}
@@ -89,20 +98,20 @@ func (a *app) serve(ctx context.Context, h home, s settings, log *slog.Logger, r
 	if err != nil {
 		return fmt.Errorf("build the server: %w", err)
 	}
-	if deps.Tokens != nil {
-		addr := s.HTTP
-		if addr == "" {
-			addr = defaultHTTP
-		}
-		http, err = server.ListenHTTP(svc, server.HTTPOptions{Addr: addr, Tokens: deps.Tokens, Version: deps.Version, Toolsets: sets, Logger: log})
+	if ln != nil {
+		http, err = server.ListenHTTP(svc, server.HTTPOptions{Addr: ln.Addr().String(), Listener: ln, Tokens: deps.Tokens, Version: deps.Version, Toolsets: sets, Logger: log})
 		if err != nil {
-			return listenError(addr, err)
+			return err
 		}
 		defer closing(&err, "close HTTP", http.Close)
 		if err := writeHTTPFile(h, http.Addr()); err != nil {
 			return err
 		}
 		defer os.Remove(h.httpFile())
+	}
+	s.remember(rep.Label(), rep.ListenAddr())
+	if err := s.save(h); err != nil {
+		return err
 	}
 	socket, err := server.ListenSocket(h.Run, svc)
 	if err != nil {
@@ -134,15 +143,6 @@ func (a *app) serve(ctx context.Context, h home, s settings, log *slog.Logger, r
 		return &server.Error{Code: server.CodeStoreDamaged, Field: h.Data, Message: "the log in " + h.Data + " has failed and the replica stopped",
 			Hint: "look at the log above it; what was acknowledged is on disk, start it again with tally up"}
 	}
-}
-
-// listenError says which address HTTP could not have.
-func listenError(addr string, err error) error {
-	var e *server.Error
-	if errors.As(err, &e) {
-		return err
-	}
-	return usage("http", "choose another port with --http, 0 for any, or --http off", "cannot serve HTTP on %s: %v", addr, err)
 }
 
 // closing runs a closer at the end of a function and keeps its error unless

@@ -8,8 +8,11 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
+
+	"tallystick/server"
 )
 
 // settings are the flags of `up` that belong to the replica. They are
@@ -34,6 +37,11 @@ type settings struct {
 	// AnyPort says that the port in Listen was the system's choice: it is tried
 	// again, so that peers find the replica where it was, but not insisted on.
 	AnyPort bool `json:"any_port,omitempty"`
+	// LastHTTP is the address of HTTP when nobody asked for one: it is tried
+	// again, so that clients find it where it was, but not insisted on.
+	LastHTTP string `json:"last_http,omitempty"`
+
+	saved map[string]bool // flags whose value comes from the last time
 }
 
 const (
@@ -46,7 +54,7 @@ func (s *settings) flags(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVar(&s.Label, "label", "", "name of this replica in the mesh, a-z 0-9 . _ (default: the host name)")
 	fs.StringVar(&s.Listen, "listen", "", "mesh address, TCP and UDP (default "+defaultListen+", or a free port when that is taken)")
-	fs.StringVar(&s.HTTP, "http", "", "loopback address for MCP over HTTP, or off (default "+defaultHTTP+")")
+	fs.StringVar(&s.HTTP, "http", "", "loopback address for MCP over HTTP, or off (default: a free port of 127.0.0.1, the same again next time)")
 	fs.BoolVar(&s.Static, "static", false, "no gossip: only the given and the remembered peers")
 	fs.StringVar(&s.Toolsets, "toolsets", "", "over HTTP, "+toolsetsUsage)
 	fs.BoolVar(&s.RefuseSecrets, "refuse-secrets", false, "refuse writes that likely hold a key, a token or a password")
@@ -69,7 +77,13 @@ func (s *settings) load(cmd *cobra.Command, h home) error {
 	if err := json.Unmarshal(b, &old); err != nil {
 		return usage(h.settingsFile(), "mend or delete it; it holds the last flags of tally up", "the settings file %s is not JSON: %v", h.settingsFile(), err)
 	}
-	given := func(flag string) bool { return cmd.Flags().Changed(flag) }
+	s.saved = map[string]bool{}
+	given := func(flag string) bool {
+		changed := cmd.Flags().Changed(flag)
+		s.saved[flag] = !changed
+		return changed
+	}
+	s.LastHTTP = old.LastHTTP
 	if !given("label") {
 		s.Label = old.Label
 	}
@@ -148,6 +162,64 @@ func (s *settings) choosePort() {
 	} else if addressInUse(err) {
 		s.Listen = net.JoinHostPort(host, "0")
 	}
+}
+
+// check refuses what cannot be, before anything is made or kept.
+func (s *settings) check(h home) error {
+	if _, err := server.ParseToolsets(s.Toolsets); err != nil {
+		return err
+	}
+	if _, err := s.vectorizer(); err != nil {
+		return err
+	}
+	return replicaConfig(h, *s, nil).Validate()
+}
+
+// listenHTTP opens the port of HTTP: the one given, else that of the last
+// time, else any. Nil without error means that there is to be none.
+func (s *settings) listenHTTP() (net.Listener, error) {
+	if s.HTTP == httpOff {
+		return nil, nil
+	}
+	addr := s.HTTP
+	if addr == "" {
+		addr = s.LastHTTP
+	}
+	if addr == "" {
+		addr = defaultHTTP
+	}
+	if err := server.CheckHTTPAddr(addr); err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("tcp", addr)
+	if err != nil && s.HTTP == "" && addressInUse(err) {
+		l, err = net.Listen("tcp", defaultHTTP)
+	}
+	if err != nil {
+		return nil, usage("http", "choose another port with --http, 0 for any, or --http off", "cannot serve HTTP on %s: %v", addr, err)
+	}
+	if s.HTTP == "" {
+		s.LastHTTP = l.Addr().String()
+	}
+	return l, nil
+}
+
+// flagOf is the flag behind a field of the replica's configuration.
+var flagOf = map[string]string{"Listen": "listen", "Peers": "peer", "Label": "label"}
+
+// explain says of a bad value that nobody typed now where it comes from.
+func (s *settings) explain(h home, err error) error {
+	e := asError(err)
+	flag := e.Field
+	if f, ok := flagOf[flag]; ok {
+		flag = f
+	}
+	if e.Code != server.CodeInvalidArgument || !s.saved[flag] {
+		return err
+	}
+	told := *e
+	told.Hint = strings.TrimPrefix(fmt.Sprintf("%s; it is that of the last tally up, kept in %s: give another --%s or mend the file", e.Hint, h.settingsFile(), flag), "; ")
+	return &told
 }
 
 // remember takes over what opening the replica has settled.
