@@ -287,6 +287,9 @@ func (s *Service) memorySearch(ctx context.Context, c *call) (any, *Error) {
 	for i := range facts {
 		var row any = facts[i]
 		if explain {
+			if h := &res.Hits[i]; h.Why.LexicalRank == 0 && h.Why.VectorRank == 0 {
+				h.Why.LexicalRank = i + 1 // one way of search alone: its rank is the rank
+			}
 			row = explainRow(&facts[i], &res.Hits[i])
 		}
 		if !p.add(row) {
