@@ -309,7 +309,11 @@ func (g *group) fold(e *Entry) error {
 		return nil // erased or owed: folds as absent
 	}
 	if e.Kind == kindErase {
-		return g.foldErase(e)
+		// The rows of projections that see erases come on top; none refuses what
+		// this takes.
+		if err := g.foldErase(e); err != nil {
+			return err
+		}
 	}
 	if !g.l.known[e.Kind] {
 		return Quarantine("unknown kind %q", e.Kind)

@@ -155,7 +155,7 @@ func (c Config) Validate() error {
 			bad("Peers", "%v", err)
 		}
 	}
-	seen := map[string]bool{MembersView: true}
+	seen := map[string]bool{MembersView: true, ErasuresView: true}
 	for _, p := range c.Projections {
 		if seen[p.Name()] {
 			bad("Projections", "two are named %q", p.Name())

@@ -284,6 +284,9 @@ func (r *Replica) react() {
 		}
 		select {
 		case <-changed:
+			if r.log.ErasePending() > 0 {
+				r.erase()
+			}
 		case <-tick.C:
 			if err := r.log.ReleaseHeld(r.ctx); err != nil && r.ctx.Err() == nil {
 				r.logger.Warn("held entries not looked at", slog.Any("error", err))
@@ -298,20 +301,6 @@ func (r *Replica) react() {
 		case <-r.ctx.Done():
 			return
 		}
-	}
-}
-
-// erase carries out erasures that came from peers, down to the disk (T5).
-func (r *Replica) erase() {
-	if r.log.ErasePending() == 0 {
-		return
-	}
-	err := r.log.ApplyErasures(r.ctx)
-	if err == nil {
-		err = r.log.Purge(r.ctx)
-	}
-	if err != nil && r.ctx.Err() == nil {
-		r.logger.Warn("erased entries are still on disk", slog.Any("error", err))
 	}
 }
 

@@ -51,6 +51,9 @@ type Replica struct {
 
 	saidIn atomic.Pointer[oplog.OriginID] // the incarnation that has said its label
 
+	erasing sync.Mutex // one settling of erases at a time
+	erased  string     // digest of the erasures at which all were settled
+
 	state meshState // not changed once the goroutines run
 
 	mu   sync.Mutex
@@ -109,7 +112,7 @@ func (r *Replica) openStore(ctx context.Context) error {
 	r.log, err = oplog.Open(ctx, oplog.Config{
 		Dir: cfg.storeDir(), StateDir: cfg.StateDir, EncryptionKey: r.keys.store, Signer: r.keys.device,
 		Wall: cfg.Wall, Rand: cfg.Rand, Bound: cfg.Bound, MinFree: cfg.MinFree, Logger: r.logger,
-		Projections: append([]oplog.Projection{r.members}, cfg.Projections...), Gate: r.members,
+		Projections: append([]oplog.Projection{r.members, erasures{}}, cfg.Projections...), Gate: r.members,
 	})
 	if err != nil {
 		return storeError(cfg.Dir, err)
