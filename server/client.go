@@ -314,6 +314,19 @@ func (c *Client) send(ctx context.Context, method, verb string, body []byte) (*h
 	if err != nil {
 		return nil, err
 	}
+	return c.dispatch(r)
+}
+
+// stream sends a request whose body is not kept in memory.
+func (c *Client) stream(ctx context.Context, verb string, body io.Reader) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://tally/v1/"+verb, body)
+	if err != nil {
+		return nil, err
+	}
+	return c.dispatch(r)
+}
+
+func (c *Client) dispatch(r *http.Request) (*http.Response, error) {
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set(apiHeader, strconv.Itoa(c.api))
 	r.Header.Set("User-Agent", "tally/"+c.o.Version)
@@ -321,7 +334,11 @@ func (c *Client) send(ctx context.Context, method, verb string, body []byte) (*h
 }
 
 func (c *Client) once(ctx context.Context, method, verb string, body []byte) ([]byte, error) {
-	res, err := c.send(ctx, method, verb, body)
+	return answered(c.send(ctx, method, verb, body))
+}
+
+// answered reads an answer whole. One that did not come is a *lostError.
+func answered(res *http.Response, err error) ([]byte, error) {
 	if err != nil {
 		var op *net.OpError
 		return nil, &lostError{err: err, dial: errors.As(err, &op) && op.Op == "dial"}

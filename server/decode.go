@@ -54,8 +54,12 @@ func (a arguments) object(name string) json.RawMessage {
 // characters that are refused and every limit are found here. Numbers are
 // read as they are written, never through a float.
 func (t *tool) decode(raw json.RawMessage) (arguments, *Error) {
-	if len(raw) > maxArgs {
-		return nil, fail(CodeTooLarge, "", "send less in one call", "arguments of %d bytes, at most %d are allowed", len(raw), maxArgs)
+	limit, less := maxArgs, "send less in one call"
+	if t.big {
+		limit, less = maxBigArgs, contentHint
+	}
+	if len(raw) > limit {
+		return nil, fail(CodeTooLarge, "", less, "arguments of %d bytes, at most %d are allowed", len(raw), limit)
 	}
 	if len(bytes.TrimSpace(raw)) == 0 {
 		raw = json.RawMessage("{}")
@@ -138,7 +142,11 @@ func (p *param) allowed() []string {
 }
 
 func (p *param) tooLarge(size, limit int, unit string) *Error {
-	return fail(CodeTooLarge, p.name, "shorten it", "%s has %d %s, at most %d are allowed", p.name, size, unit, limit)
+	hint := "shorten it"
+	if p.hint != "" {
+		hint = p.hint
+	}
+	return fail(CodeTooLarge, p.name, hint, "%s has %d %s, at most %d are allowed", p.name, size, unit, limit)
 }
 
 func (p *param) decode(raw json.RawMessage) (any, *Error) {

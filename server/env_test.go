@@ -35,16 +35,19 @@ var (
 	codex  = Session{Agent: "codex", Project: "tally", Bound: true}
 )
 
-func newEnv(t *testing.T) *env {
+func newEnv(t *testing.T) *env { return newEnvOf(t, 7) }
+
+// newEnvOf is newEnv on another device.
+func newEnvOf(t *testing.T, device byte) *env {
 	t.Helper()
 	wall := &atomic.Int64{}
 	wall.Store(testWall)
 	projections, _ := query.Default()
 	seed := make([]byte, ed25519.SeedSize)
-	seed[0] = 7
+	seed[0] = device
 	log, err := oplog.Open(t.Context(), oplog.Config{
 		InMemory: true, Signer: ed25519.NewKeyFromSeed(seed), Wall: wall.Load, Projections: projections,
-		Rand: rand.NewChaCha8([32]byte{1}), MinFree: -1,
+		Rand: rand.NewChaCha8([32]byte{device}), MinFree: -1,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +59,7 @@ func newEnv(t *testing.T) *env {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { index.Close() })
-	svc, err := New(Deps{Log: log, Mesh: mesh, Search: index, Version: "test"})
+	svc, err := New(Deps{Log: log, Blobs: log, Mesh: mesh, Search: index, Version: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}

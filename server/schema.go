@@ -39,6 +39,7 @@ type param struct {
 	oneLine  bool     // text without control characters
 	prose    bool     // the description names the values, to keep the schema small
 	hidden   bool     // accepted but not shown: nobody needs to send it
+	hint     string   // what to do when it is too large
 }
 
 // tool is one row of the table of tools.
@@ -51,6 +52,7 @@ type tool struct {
 	write       bool   // needs a bound identity
 	set         string // toolset; a tool of none is always shown
 	extra       bool   // not in the default toolset
+	big         bool   // takes content: more arguments than others
 	parses      bool   // its domain checks the arguments, to the byte
 	params      []param
 	run         handler

@@ -100,6 +100,8 @@ type Deps struct {
 	// Stop asks the owner process to end; it returns at once. Nil: it cannot be
 	// asked.
 	Stop func(StopRequest)
+	// Blobs keeps the content of artifacts. Nil: there are none.
+	Blobs Blobs
 	// Search finds memories, summaries and events. Nil: nothing can be searched.
 	Search Searcher
 	// RefuseSecrets refuses writes that likely hold a secret; otherwise the

@@ -266,6 +266,9 @@ func (s *Service) localAPI() http.Handler {
 	mux.HandleFunc("POST /v1/token", local(s.token))
 	mux.HandleFunc("POST /v1/identity", local(s.Identity))
 	mux.HandleFunc("POST /v1/import", local(s.ImportBeads))
+	mux.HandleFunc("POST /v1/artifact/put", s.servePutArtifact)
+	mux.HandleFunc("POST /v1/artifact/get", s.serveGetArtifact)
+	mux.HandleFunc("POST /v1/artifact/list", local(s.artifactList))
 	mux.HandleFunc("POST /v1/import-memory", local(s.ImportMemory))
 	mux.HandleFunc("POST /v1/export-memory", local(s.ExportMemory))
 	mux.HandleFunc("POST /v1/stop", local(func(_ context.Context, q StopRequest) (any, *Error) {

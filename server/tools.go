@@ -58,7 +58,7 @@ func filterParams(list bool) []param {
 }
 
 // tools is the table of tools, sorted by name.
-var tools = sortedTools(coreTools, mailTools, memoryTools, mergeTools, taskTools)
+var tools = sortedTools(coreTools, artifactTools, mailTools, memoryTools, mergeTools, taskTools)
 
 func sortedTools(tables ...[]tool) []tool {
 	all := slices.Concat(tables...)

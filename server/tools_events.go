@@ -4,12 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
+	"tallystick/hlc"
 	"tallystick/oplog"
 	"tallystick/query"
+	"tallystick/query/artifact"
 	"tallystick/query/claim"
 	"tallystick/query/logstream"
 )
@@ -32,9 +33,6 @@ func (s *Service) eventAppend(ctx context.Context, c *call) (any, *Error) {
 		Correlation: a.str("correlation_id"), Branch: a.str("branch"), BaseCommit: a.str("base_commit"),
 		Status: a.str("status"), Body: a.str("body"), Metadata: a.object("metadata"), ArtifactIDs: a.list("artifact_ids"),
 	}
-	if bad := checkArtifacts(ev.ArtifactIDs); bad != nil {
-		return nil, bad
-	}
 	if a.has("expires_at") {
 		t, err := logstream.ParseTime("expires_at", a.str("expires_at"))
 		if err != nil {
@@ -47,6 +45,9 @@ func (s *Service) eventAppend(ctx context.Context, c *call) (any, *Error) {
 		return nil, s.asError(ctx, err)
 	}
 	op.OpID = c.op
+	if ids := ev.ArtifactIDs; len(ids) > 0 {
+		op.Guard = func(views oplog.Views, _ hlc.Timestamp) error { return artifact.CheckKnown(views, "artifact_ids", ids) }
+	}
 	done, err := s.d.Log.Append(ctx, op)
 	if err != nil {
 		return nil, s.asError(ctx, err)
@@ -58,18 +59,6 @@ func (s *Service) eventAppend(ctx context.Context, c *call) (any, *Error) {
 	out := appendResult{Event: r, Replayed: done[0].Replayed}
 	out.DurableOn, out.NotYet = s.spread(done[0].Ref)
 	return out, nil
-}
-
-// checkArtifacts refuses every id: they must be held here, and this version
-// stores no artifacts.
-func checkArtifacts(ids []string) *Error {
-	if len(ids) == 0 {
-		return nil
-	}
-	if i := slices.IndexFunc(ids, func(id string) bool { return !strings.HasPrefix(id, "art_") }); i >= 0 {
-		return invalid("artifact_ids", "artifact ids begin with art_", "%s is no artifact id", quote(ids[i]))
-	}
-	return fail(CodeNotFound, "artifact_ids", "leave artifact_ids out; put text into body", "no artifact %s is held here", quote(ids[0]))
 }
 
 // spread never gives nil lists: they become JSON.

@@ -18,7 +18,7 @@ import (
 )
 
 // toolCases is one success and one error for every tool. %s is the id of an
-// open request, %m that of a message to the caller, %u that of a copy that
+// open request, %a that of an artifact, %m that of a message to the caller, %u that of a copy that
 // does not count.
 var toolCases = []struct{ tool, good, bad string }{
 	{"add_message", `{"to":"@me","subject":"a < b","body":"See & answer."}`, `{"to":"mac:nobody:x","subject":"s","body":"b"}`},
@@ -37,6 +37,9 @@ var toolCases = []struct{ tool, good, bad string }{
 	{"search", `{"query":"port"}`, `{"query":"port","kinds":["facts"]}`},
 	{"add_summary", `{"title":"Fixed <it> & more","summary":"long","category":"bugfix"}`, `{"title":"t"}`},
 	{"archive_message", `{"messageId":"%m"}`, `{"messageId":"%s"}`},
+	{"artifact_get", `{"artifact_id":"%a"}`, `{"artifact_id":"art_x"}`},
+	{"artifact_put", `{"kind":"note","content":"<a> & b\r\n"}`, `{"kind":"note","content":""}`},
+	{"patch_submit", `{"stream":"s","content":"--- a\n"}`, `{"content":"--- a\n"}`},
 	{"claim_list", `{"identity":"@me"}`, `{"identity":7}`},
 	{"claim_why", `{"id":"%s"}`, `{"id":"evt_20260102T030405_0123456789ab"}`},
 	{"event_ack", `{"event_id":"%s","status":"claimed"}`, `{"event_id":"%s","status":"done"}`},
@@ -84,7 +87,8 @@ func TestEveryTool(t *testing.T) {
 			id := e.do(codex, "event_append", `{"type":"task.request","stream":"s","room":"r","status":"open"}`)["event"].(map[string]any)["id"].(string)
 			e.do(claude, "event_append", `{"type":"status","stream":"s","room":"r"}`) // so that it is known
 			mail := e.do(codex, "add_message", `{"to":"mac:claude:tally","subject":"s","body":"b"}`)["messageId"].(string)
-			fill := strings.NewReplacer("%s", id, "%m", mail, "%u", copied(e))
+			art := e.do(codex, "artifact_put", `{"kind":"note","content":"<text>"}`)["artifact"].(map[string]any)["id"].(string)
+			fill := strings.NewReplacer("%s", id, "%a", art, "%m", mail, "%u", copied(e))
 			cs := dial(t, e)
 			defer cs.Close()
 			for _, c := range toolCases {

@@ -71,7 +71,7 @@ func (a *app) serve(ctx context.Context, h home, s settings, log *slog.Logger, r
 	var http *server.HTTPServer
 	deps := server.Deps{
 		Search: index, RefuseSecrets: s.RefuseSecrets,
-		Log: rep, Mesh: mesh{rep}, Version: programVersion().Version, Logger: log,
+		Log: rep, Blobs: rep.Log(), Mesh: mesh{rep}, Version: programVersion().Version, Logger: log,
 		Invite: func(ctx context.Context, q server.InviteRequest) (server.Invite, error) { return invite(ctx, rep, q) },
 		Stop: func(q server.StopRequest) {
 			if q.HandOver {
