@@ -162,6 +162,12 @@ func (c *Client) Token(ctx context.Context, q TokenRequest) (TokenAnswer, error)
 	return t, c.askInto(ctx, "token", q, &t)
 }
 
+// SessionStart tells an agent what it should know when it begins.
+func (c *Client) SessionStart(ctx context.Context, s Session) (SessionStart, error) {
+	var r SessionStart
+	return r, c.askInto(ctx, "session-start", s, &r)
+}
+
 // Label is the replica's.
 func (c *Client) Label() string { return c.hello.Replica }
 

@@ -7,6 +7,7 @@ import (
 	"tallystick/oplog"
 	"tallystick/query/identity"
 	"tallystick/query/logstream"
+	"tallystick/query/mailbox"
 	"tallystick/query/minted"
 )
 
@@ -190,6 +191,7 @@ type oldName struct {
 	Name   string `json:"name"`
 	Now    string `json:"now"`    // what it goes by, * for the project
 	Events int    `json:"events"` // addressed to the old name since
+	Unread int64  `json:"unread"` // mail to it that nobody has read, also from before
 }
 
 // maxOldMail bounds how many events to one old name are counted.
@@ -231,8 +233,12 @@ func (s *Service) oldNames() (list []oldName, err error) {
 				if err != nil {
 					return err
 				}
-				if n > 0 {
-					list = append(list, oldName{Name: name, Now: label + ":" + agent + ":*", Events: n})
+				mail, err := mailbox.CountsOf(snap, name)
+				if err != nil {
+					return err
+				}
+				if n > 0 || mail.Unread > 0 {
+					list = append(list, oldName{Name: name, Now: label + ":" + agent + ":*", Events: n, Unread: mail.Unread})
 				}
 			}
 		}

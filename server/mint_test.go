@@ -121,7 +121,7 @@ func TestI7_MailToOldNamesIsShown(t *testing.T) {
 	for _, who := range []string{"mac-claude", "windows-claude", "windows-claude", "*", "mac:claude:x", "nobody"} {
 		to(who)
 	}
-	const want = "[map[events:2 name:windows-claude now:mac:claude:*] map[events:1 name:mac-claude now:mac:claude:*]]"
+	const want = "[map[events:2 name:windows-claude now:mac:claude:* unread:0] map[events:1 name:mac-claude now:mac:claude:* unread:0]]"
 	if got := old(); got != want {
 		t.Errorf("old names: %s, want %s", got, want)
 	}

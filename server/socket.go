@@ -265,6 +265,7 @@ func (s *Service) localAPI() http.Handler {
 	mux.HandleFunc("POST /v1/invite", local(s.invite))
 	mux.HandleFunc("POST /v1/token", local(s.token))
 	mux.HandleFunc("POST /v1/identity", local(s.Identity))
+	mux.HandleFunc("POST /v1/session-start", local(s.SessionStart))
 	mux.HandleFunc("POST /v1/import", local(s.ImportBeads))
 	mux.HandleFunc("POST /v1/artifact/put", s.servePutArtifact)
 	mux.HandleFunc("POST /v1/artifact/get", s.serveGetArtifact)
@@ -279,6 +280,7 @@ func (s *Service) localAPI() http.Handler {
 		return map[string]bool{"stopping": true}, nil
 	}))
 	mux.HandleFunc("POST /v1/watch", s.serveWatch)
+	s.ops(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusNotFound, fail(CodeUnsupportedVersion, "", "use the same version of tally on both sides; `tally stop` lets a newer one take over",
 			"the running replica knows no call %s", quote(r.Method+" "+r.URL.Path)))

@@ -99,7 +99,7 @@ machine; replicas find each other and converge, also after months apart.`,
 		return usage("", "see "+cmd.CommandPath()+" --help", "%v", err)
 	})
 	root.AddCommand(
-		newUp(a), newStop(a), newInit(a), newRules(a), newMCP(a), newInvite(a), newJoin(a), newStatus(a), newEvents(a),
+		newUp(a), newStop(a), newInit(a), newRules(a), newHook(a), newMCP(a), newInvite(a), newJoin(a), newStatus(a), newEvents(a),
 		newClaims(a), newInbox(a), newTasks(a), newMerges(a), newSummaries(a), newMemory(a), newCheckpoint(a), newSearch(a), newImport(a), newExport(a), newToken(a), newVersion(a), newCompletion(a),
 	)
 	return root

@@ -32,6 +32,7 @@ type meshStatus struct {
 		Name   string `json:"name"`
 		Now    string `json:"now"`
 		Events int    `json:"events"`
+		Unread int    `json:"unread"`
 	} `json:"old_names"`
 	Views map[string]struct {
 		Digest string `json:"digest"`
@@ -122,12 +123,8 @@ func (a *app) printStatus(m meshStatus, p server.ProcessStatus) error {
 		}
 	}
 	for _, o := range m.OldNames {
-		events, it := strconv.Itoa(o.Events)+" events", "them"
-		if o.Events == 1 {
-			events, it = "1 event", "it"
-		}
-		fmt.Fprintf(a.Stdout, "%s to %s, which is %s now; read %s with: tally events list --to %s\n",
-			events, oneLine(o.Name, 80), oneLine(o.Now, 80), it, oneLine(o.Name, 80))
+		fmt.Fprintf(a.Stdout, "%s, %s to %s, which is %s now; read them with: tally events list --to %s\n",
+			plural(o.Events, "event"), plural(o.Unread, "unread message"), oneLine(o.Name, 80), oneLine(o.Now, 80), oneLine(o.Name, 80))
 	}
 	if len(m.Peers) == 0 {
 		fmt.Fprintln(a.Stdout, "no other replica; tally invite lets one join")
@@ -158,4 +155,11 @@ func (a *app) printStatus(m meshStatus, p server.ProcessStatus) error {
 		rows[i] = []string{n, m.Views[n].Rows.String(), m.Views[n].Digest}
 	}
 	return a.table([]string{"VIEW", "ROWS", "DIGEST"}, rows)
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return strconv.Itoa(n) + " " + what + "s"
 }
