@@ -250,8 +250,11 @@ type joinAnswer struct {
 	Gossip  []byte
 }
 
-func joinProof(secret []byte, cs *tls.ConnectionState) ([]byte, error) {
-	exported, err := cs.ExportKeyingMaterial(joinLabel, nil, 32)
+// joinProof ties the token to this one connection, and to the mesh that the
+// token names: a token whose mesh was garbled on its way must not spend the
+// invite of the real one.
+func joinProof(secret, mesh []byte, cs *tls.ConnectionState) ([]byte, error) {
+	exported, err := cs.ExportKeyingMaterial(joinLabel, mesh, 32)
 	if err != nil {
 		return nil, err
 	}
@@ -330,12 +333,13 @@ func (r *Replica) admit(q *joinRequest, cs *tls.ConnectionState, peer oplog.Devi
 	if !ok {
 		return nil, errorf(CodePeerRefused, "token", "make a new one with `tally invite`; an invite ends with the process that made it", "the inviter does not know this invite")
 	}
-	want, err := joinProof(inv.secret, cs)
+	mesh := r.Mesh()
+	want, err := joinProof(inv.secret, mesh[:], cs)
 	if err != nil {
 		return nil, err
 	}
 	if !hmac.Equal(want, q.Proof) {
-		return nil, errorf(CodePeerRefused, "token", "copy the whole token", "the token's secret is wrong")
+		return nil, errorf(CodePeerRefused, "token", "copy the whole token that `tally invite` printed", "the token's secret or mesh is wrong")
 	}
 	again := inv.usedBy == peer
 	switch {

@@ -157,7 +157,7 @@ func (j *joiner) askAt(ctx context.Context, tr *transport, addr string) (*joinAn
 		return nil, err
 	}
 	cs := conn.ConnectionState()
-	proof, err := joinProof(j.token.Secret, &cs)
+	proof, err := joinProof(j.token.Secret, j.token.Mesh, &cs)
 	if err != nil {
 		return nil, err
 	}
