@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 	"time"
 
 	"tallystick/oplog"
@@ -22,6 +23,12 @@ import (
 //	MCP clients ------HTTP-------+                         |
 //	                                                  other replicas
 func (a *app) serve(ctx context.Context, h home, s settings, log *slog.Logger, ready func(upInfo) error) (err error) {
+	var late *time.Timer // runs out when closing hangs
+	defer func() {
+		if late != nil {
+			late.Stop()
+		}
+	}()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer func() {
@@ -130,6 +137,7 @@ func (a *app) serve(ctx context.Context, h home, s settings, log *slog.Logger, r
 	select {
 	case <-ctx.Done():
 		log.Info("ending", "cause", context.Cause(ctx))
+		late = time.AfterFunc(endPatience, func() { endNow(log) })
 		if context.Cause(ctx) != errHandOver {
 			if err := socket.Retire(); err != nil {
 				return err
@@ -143,6 +151,18 @@ func (a *app) serve(ctx context.Context, h home, s settings, log *slog.Logger, r
 		return &server.Error{Code: server.CodeStoreDamaged, Field: h.Data, Message: "the log in " + h.Data + " has failed and the replica stopped",
 			Hint: "look at the log above it; what was acknowledged is on disk, start it again with tally up"}
 	}
+}
+
+// endPatience is how long an owner may take to close. What it acknowledged is
+// on disk at any moment (L1), so one that hangs gives way: others wait for
+// its lock.
+const endPatience = 15 * time.Second
+
+func endNow(log *slog.Logger) {
+	buf := make([]byte, 1<<20)
+	buf = buf[:runtime.Stack(buf, true)]
+	log.Error("did not end in time, leaving now", "goroutines", string(buf))
+	os.Exit(exitFailure)
 }
 
 // closing runs a closer at the end of a function and keeps its error unless
