@@ -1,5 +1,7 @@
 package oplog
 
+import "time"
+
 // KindErase is the kind of an erase, for projections that follow erases. They
 // must take every erase: the log itself refuses the malformed ones.
 const KindErase = kindErase
@@ -17,10 +19,12 @@ func ErasureOf(e *Entry) (Erasure, bool) {
 // (T5); the others are structural.
 func (l *Log) Erasable(kind string) bool { return l.content[kind] }
 
-// Aside reasons and leads are told by time: LeadOf is how far a stamp lies
-// ahead of the wall clock in milliseconds, and whether that is further than
-// the bound (C3).
-func (l *Log) LeadOf(ref Ref) (millis int64, held bool) {
+// LeadOf is how far a stamp lies ahead of the wall clock in milliseconds, and
+// whether that is further than the bound (C3).
+func (l *Log) LeadOf(ref Ref) (millis int64, beyond bool) {
 	lead, far := l.clock.Ahead(ref.Time())
 	return lead.Milliseconds(), far
 }
+
+// Bound is the clock bound of this log (C3).
+func (l *Log) Bound() time.Duration { return l.cfg.Bound }

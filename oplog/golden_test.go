@@ -100,6 +100,7 @@ func TestL8_GoldenBytes(t *testing.T) {
 		"frontier-v0-empty": Frontier{}.Append(nil),
 		"frontier-v0":       goldenFrontier().Append(nil),
 		"payload":           second.Payload,
+		"pack-v0":           goldenPack(t),
 	} {
 		t.Run(name, func(t *testing.T) {
 			if want := golden(t, name, got); !bytes.Equal(got, want) {
@@ -107,8 +108,8 @@ func TestL8_GoldenBytes(t *testing.T) {
 			}
 		})
 	}
-	if n := len(goldenFiles(t)); n != 9 {
-		t.Errorf("%d golden files, 9 are tested: a file without a test, or the other way round", n)
+	if n := len(goldenFiles(t)); n != 10 {
+		t.Errorf("%d golden files, 10 are tested: a file without a test, or the other way round", n)
 	}
 }
 

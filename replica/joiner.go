@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -86,7 +87,7 @@ func (j *joiner) checkHome(ctx context.Context) error {
 	members := NewMembership(mesh)
 	log, err := oplog.Open(ctx, oplog.Config{Dir: j.cfg.storeDir(), EncryptionKey: j.keys.store, Signer: j.keys.device,
 		Wall: j.cfg.Wall, Bound: j.cfg.Bound, MinFree: j.cfg.MinFree, Logger: j.cfg.Logger,
-		Projections: append([]oplog.Projection{members, erasures{}}, j.cfg.Projections...), Gate: members})
+		Projections: slices.Concat([]oplog.Projection{members}, j.cfg.Projections, []oplog.Projection{erasures{}}), Gate: members})
 	if err != nil {
 		return storeError(j.cfg.Dir, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"math"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -112,7 +113,7 @@ func (r *Replica) openStore(ctx context.Context) error {
 	r.log, err = oplog.Open(ctx, oplog.Config{
 		Dir: cfg.storeDir(), StateDir: cfg.StateDir, EncryptionKey: r.keys.store, Signer: r.keys.device,
 		Wall: cfg.Wall, Rand: cfg.Rand, Bound: cfg.Bound, MinFree: cfg.MinFree, Logger: r.logger,
-		Projections: append([]oplog.Projection{r.members, erasures{}}, cfg.Projections...), Gate: r.members,
+		Projections: slices.Concat([]oplog.Projection{r.members}, cfg.Projections, []oplog.Projection{erasures{}}), Gate: r.members,
 	})
 	if err != nil {
 		return storeError(cfg.Dir, err)

@@ -97,6 +97,8 @@ type Deps struct {
 	Version string
 	// Invite opens the join port for one device. Nil: no invites.
 	Invite func(ctx context.Context, q InviteRequest) (Invite, error)
+	// Owner serves the calls for the machine's owner. Nil: they are refused.
+	Owner Owner
 	// Stop asks the owner process to end; it returns at once. Nil: it cannot be
 	// asked.
 	Stop func(StopRequest)
