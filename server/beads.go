@@ -8,10 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"tallystick/query/identity"
 )
 
 // BeadsRow is one record of a beads JSONL file, checked and ready to import:
@@ -177,10 +180,13 @@ func (f *BeadsFile) line(number int, line []byte, tooLong bool, seen map[string]
 			row.Ack.At = ""
 			bad(row.ID, "closed without a readable closed_at: request and ack go in without the time, no summary")
 		} else if strings.TrimSpace(raw.CloseReason) != "" {
-			if row.Summary, err = raw.summary(at); err != nil {
+			if row.Summary, err = raw.summary(&row, at); err != nil {
 				bad(row.ID, "no summary: %v", err)
 			}
 		}
+	}
+	for _, why := range raw.wrong {
+		bad(row.ID, "%s", why)
 	}
 	f.NotImported.Dependencies += len(raw.Dependencies)
 	f.NotImported.Labels += len(raw.Labels)
@@ -191,54 +197,67 @@ func (f *BeadsFile) line(number int, line []byte, tooLong bool, seen map[string]
 }
 
 type beadsRaw struct {
-	ID           string            `json:"id"`
-	Title        string            `json:"title"`
-	Description  string            `json:"description"`
-	Status       string            `json:"status"`
-	IssueType    string            `json:"issue_type"`
-	Assignee     string            `json:"assignee"`
-	CreatedBy    string            `json:"created_by"`
-	CreatedAt    string            `json:"created_at"`
-	ClosedAt     string            `json:"closed_at"`
-	CloseReason  string            `json:"close_reason"`
-	Notes        string            `json:"notes"`
-	Labels       []json.RawMessage `json:"labels"`
-	Dependencies []json.RawMessage `json:"dependencies"`
-	Comments     []beadsRawComment `json:"comments"`
+	ID, Title, Description, Status, IssueType string
+	Assignee, CreatedBy, CreatedAt            string
+	ClosedAt, CloseReason, Notes              string
+	Labels, Dependencies, Comments            []json.RawMessage
+	wrong                                     []string // what is left out of a row that goes in
 }
 
-type beadsRawComment struct {
-	ID        json.RawMessage `json:"id"`
-	Author    string          `json:"author"`
-	Text      string          `json:"text"`
-	CreatedAt string          `json:"created_at"`
+// beadsFields are the members of an object by their exact names:
+// encoding/json alone would take "Title" for "title".
+type beadsFields map[string]json.RawMessage
+
+// into reads fields in order and stops at the first of a wrong type.
+func (f beadsFields) into(pairs ...any) error {
+	for i := 0; i < len(pairs); i += 2 {
+		name := pairs[i].(string)
+		raw, ok := f[name]
+		if !ok {
+			continue
+		}
+		err := json.Unmarshal(raw, pairs[i+1])
+		var wrong *json.UnmarshalTypeError
+		if errors.As(err, &wrong) {
+			return fmt.Errorf("%s has the wrong type (%s)", name, wrong.Value)
+		}
+		if err != nil {
+			return fmt.Errorf("%s cannot be read: %w", name, err)
+		}
+	}
+	return nil
 }
 
 func parseBeadsLine(line []byte) (raw beadsRaw, row BeadsRow, err error) {
 	if line[0] != '{' {
 		return raw, row, errors.New("not a JSON object")
 	}
-	if !json.Valid(line) {
+	var fields beadsFields
+	if err := json.Unmarshal(line, &fields); err != nil {
+		if strings.Contains(err.Error(), "max depth") {
+			return raw, row, errors.New("nested too deep")
+		}
 		return raw, row, errors.New("broken JSON")
 	}
 	if why := checkText(line); why != "" {
 		return raw, row, errors.New(why)
 	}
-	err = json.Unmarshal(line, &raw)
-	row = BeadsRow{
-		Title: raw.Title, Body: raw.Description, Status: raw.Status, Type: raw.IssueType,
-		Assignee: strings.TrimSpace(raw.Assignee), Author: raw.CreatedBy, CreatedAt: raw.CreatedAt,
-	}
+	err = fields.into("id", &raw.ID)
 	if token(raw.ID) {
 		row.ID = raw.ID
 	}
-	var wrong *json.UnmarshalTypeError
-	if errors.As(err, &wrong) {
-		return raw, row, fmt.Errorf("%s has the wrong type (%s)", wrong.Field, wrong.Value)
+	if err == nil {
+		err = fields.into(
+			"title", &raw.Title, "description", &raw.Description, "status", &raw.Status, "issue_type", &raw.IssueType,
+			"assignee", &raw.Assignee, "created_by", &raw.CreatedBy, "created_at", &raw.CreatedAt,
+			"closed_at", &raw.ClosedAt, "close_reason", &raw.CloseReason, "notes", &raw.Notes,
+			"labels", &raw.Labels, "dependencies", &raw.Dependencies, "comments", &raw.Comments)
 	}
 	if err != nil {
-		return raw, row, fmt.Errorf("broken JSON: %w", err)
+		return raw, row, err
 	}
+	row.Title, row.Body, row.Status, row.Type = raw.Title, raw.Description, raw.Status, raw.IssueType
+	row.Author, row.CreatedAt = raw.CreatedBy, raw.CreatedAt
 	switch {
 	case strings.TrimSpace(raw.ID) == "":
 		err = errors.New("no id")
@@ -256,27 +275,90 @@ func parseBeadsLine(line []byte) (raw beadsRaw, row BeadsRow, err error) {
 		err = fmt.Errorf("unknown status %s", quote(raw.Status))
 	case len(raw.Description) > maxBody:
 		err = fmt.Errorf("description is longer than %d bytes", maxBody)
-	case row.Assignee != "" && !token(row.Assignee):
-		err = errors.New("assignee is too long or holds a control character")
 	case len(raw.CreatedBy) > maxBeadsTitle/2 || len(raw.CreatedAt) > maxRouting:
 		err = errors.New("created_by or created_at is too long")
 	}
 	if err != nil {
 		return raw, row, err
 	}
+	var why string
+	if row.Assignee, why = beadsRecipient(raw.Assignee); why != "" {
+		raw.wrong = append(raw.wrong, "no to_agent: "+why)
+	}
+	// What the domain would refuse of one row must not hold up the others.
+	if _, err := tryBeads.request(&row); err != nil {
+		return raw, row, err
+	}
 	for i, c := range raw.Comments {
-		id := strings.Trim(string(c.ID), `"`)
-		switch {
-		case id == "" || id == "null" || !token(id):
-			return raw, row, fmt.Errorf("comment %d has no usable id", i+1)
-		case len(c.Text) > maxBody:
-			return raw, row, fmt.Errorf("comment %s is longer than %d bytes", quote(id), maxBody)
-		case len(c.Author) > maxBeadsTitle/2 || len(c.CreatedAt) > maxRouting:
-			return raw, row, fmt.Errorf("author or created_at of comment %s is too long", quote(id))
+		reply, err := parseBeadsComment(c)
+		if err == nil {
+			_, err = tryBeads.reply(&row, target{}, &reply)
 		}
-		row.Replies = append(row.Replies, BeadsComment{ID: id, Author: c.Author, Text: c.Text, At: c.CreatedAt})
+		if err != nil {
+			raw.wrong = append(raw.wrong, fmt.Sprintf("comment %d is left out: %v", i+1, err))
+			continue
+		}
+		k := slices.IndexFunc(row.Replies, func(r BeadsComment) bool { return r.ID == reply.ID })
+		switch {
+		case k < 0:
+			row.Replies = append(row.Replies, reply)
+		case row.Replies[k] != reply:
+			raw.wrong = append(raw.wrong, fmt.Sprintf("comment %d is left out: its id %s stands on an earlier comment with different content; the first one counts", i+1, quote(reply.ID)))
+		}
 	}
 	return raw, row, nil
+}
+
+// tryBeads makes ops that nobody appends, to find out what would be refused.
+var tryBeads = importing{author: "import", stream: importStream}
+
+// beadsRecipient is who a request is addressed to. It is never a word that
+// event_append would refuse, nor everybody.
+func beadsRecipient(assignee string) (to, why string) {
+	to = strings.TrimSpace(assignee)
+	switch {
+	case to == "":
+		return "", ""
+	case !token(to):
+		return "", "assignee is too long or holds a control character"
+	}
+	to, bad := Identity{}.resolveMe("assignee", to)
+	if bad != nil || to == "" || to == "*" {
+		return "", "assignee " + quote(assignee) + " names nobody"
+	}
+	return to, ""
+}
+
+func parseBeadsComment(raw json.RawMessage) (c BeadsComment, err error) {
+	var fields beadsFields
+	if json.Unmarshal(raw, &fields) != nil || fields == nil {
+		return c, errors.New("it is not an object")
+	}
+	var id any
+	number := json.NewDecoder(bytes.NewReader(fields["id"]))
+	number.UseNumber()
+	if len(fields["id"]) > 0 && number.Decode(&id) == nil {
+		switch v := id.(type) {
+		case string:
+			c.ID = v
+		case json.Number:
+			c.ID = v.String()
+		}
+	}
+	if !token(c.ID) {
+		c.ID = ""
+		return c, errors.New("it has no usable id")
+	}
+	if err := fields.into("author", &c.Author, "text", &c.Text, "created_at", &c.At); err != nil {
+		return c, err
+	}
+	switch {
+	case len(c.Text) > maxBody:
+		err = fmt.Errorf("text is longer than %d bytes", maxBody)
+	case len(c.Author) > maxBeadsTitle/2 || len(c.At) > maxRouting:
+		err = errors.New("author or created_at is too long")
+	}
+	return c, err
 }
 
 // token reports whether s may stand in a routing field.
@@ -284,7 +366,7 @@ func token(s string) bool {
 	return strings.TrimSpace(s) != "" && utf8.RuneCountInString(s) <= maxRouting && strings.IndexFunc(s, unicode.IsControl) < 0
 }
 
-func (raw *beadsRaw) summary(at time.Time) (*BeadsSummary, error) {
+func (raw *beadsRaw) summary(row *BeadsRow, at time.Time) (*BeadsSummary, error) {
 	s := &BeadsSummary{
 		Title: strings.TrimSpace(raw.Title), Text: raw.CloseReason, Category: "other",
 		Sources: []string{}, AtMillis: at.UnixMilli(),
@@ -308,10 +390,16 @@ func (raw *beadsRaw) summary(at time.Time) (*BeadsSummary, error) {
 		if name == "" || len(s.Sources) > 0 && s.Sources[0] == name {
 			continue
 		}
-		if len(name) > maxIdentity || strings.IndexFunc(name, unicode.IsControl) >= 0 || strings.Contains(name, ",") {
-			return nil, errors.New("assignee or created_by is no identity")
+		bare := identity.Strip(name)
+		if identity.CheckToken("", bare) != nil || identity.Reserved(bare) || strings.HasPrefix(bare, "@") {
+			return nil, fmt.Errorf("assignee or created_by is %s, which is no identity", quote(name))
 		}
 		s.Sources = append(s.Sources, name)
+	}
+	try := *row
+	try.Summary = s
+	if _, err := tryBeads.summaryOp(&try); err != nil {
+		return nil, err
 	}
 	return s, nil
 }

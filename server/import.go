@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -11,6 +12,7 @@ import (
 	"tallystick/query/claim"
 	"tallystick/query/imported"
 	"tallystick/query/logstream"
+	"tallystick/query/refusal"
 )
 
 // SourceBeads is the source in the keys of imported beads rows.
@@ -67,7 +69,7 @@ func BeadsChunks(rows []BeadsRow) [][]BeadsRow {
 	start, size := 0, 0
 	for i := range rows {
 		n := rows[i].size()
-		if i > start && (i-start == maxImport/2 || size+n > localBody/4) {
+		if i > start && (i-start == maxImport/2 || size+n > localBody/8) {
 			out = append(out, rows[start:i])
 			start, size = i, 0
 		}
@@ -159,7 +161,7 @@ func (w *importing) run(ctx context.Context, rows []BeadsRow) error {
 	for _, r := range missing {
 		op, err := w.request(r)
 		if err != nil {
-			return fmt.Errorf("line %d: %w", r.Line, err)
+			return atLine(r.Line, err)
 		}
 		if err := w.add(ctx, op, key(r.ID, partRequest), &w.counts.Requests); err != nil {
 			return err
@@ -173,10 +175,21 @@ func (w *importing) run(ctx context.Context, rows []BeadsRow) error {
 	}
 	for i := range rows {
 		if err := w.rest(ctx, &rows[i]); err != nil {
-			return fmt.Errorf("line %d: %w", rows[i].Line, err)
+			return atLine(rows[i].Line, err)
 		}
 	}
 	return w.flush(ctx)
+}
+
+// atLine names the line of what the domain refuses.
+func atLine(line int, err error) error {
+	var r *refusal.Error
+	if !errors.As(err, &r) {
+		return fmt.Errorf("line %d: %w", line, err)
+	}
+	e := *r
+	e.Message = fmt.Sprintf("line %d: %s", line, r.Message)
+	return &e
 }
 
 func key(id, part string) imported.Key { return imported.Key{Source: SourceBeads, ID: id, Part: part} }
@@ -284,12 +297,9 @@ func (w *importing) rest(ctx context.Context, r *BeadsRow) error {
 		}
 	}
 	for _, c := range r.Replies {
-		ev := base
-		ev.Type, ev.Body, ev.Import = "task.reply", c.Text, key(r.ID, partReply+c.ID)
-		ev.Metadata = encode(importMeta{Imported: importedMeta{Source: SourceBeads, ID: r.ID, Comment: c.ID, Author: c.Author, At: c.At}})
-		err := w.part(ctx, ev.Import, &w.counts.Replies,
+		err := w.part(ctx, key(r.ID, partReply+c.ID), &w.counts.Replies,
 			func(raw *logstream.Raw) bool { return string(raw.Body) == c.Text },
-			func() (oplog.Op, error) { return logstream.NewOp(w.author, ev) })
+			func() (oplog.Op, error) { return w.reply(r, t, &c) })
 		if err != nil {
 			return err
 		}
@@ -298,6 +308,17 @@ func (w *importing) rest(ctx context.Context, r *BeadsRow) error {
 		return w.summary(ctx, r)
 	}
 	return nil
+}
+
+func (w *importing) reply(r *BeadsRow, t target, c *BeadsComment) (oplog.Op, error) {
+	if t.ref.IsZero() {
+		t.stream, t.room = w.stream, roomImport
+	}
+	return logstream.NewOp(w.author, logstream.Event{
+		Type: "task.reply", Stream: t.stream, Room: t.room, Correlation: logstream.EventID(t.ref), Body: c.Text,
+		Metadata: encode(importMeta{Imported: importedMeta{Source: SourceBeads, ID: r.ID, Comment: c.ID, Author: c.Author, At: c.At}}),
+		Import:   key(r.ID, partReply+c.ID),
+	})
 }
 
 // part stores one event or ack unless it is here.

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -103,13 +102,17 @@ func (w *importing) summary(ctx context.Context, r *BeadsRow) error {
 	if err != nil || here {
 		return err
 	}
-	op, err := summary.NewOp(w.author, summary.Summary{
-		Title: r.Summary.Title, Text: r.Summary.Text, Category: r.Summary.Category,
-		Identities: append([]string{}, r.Summary.Sources...), Timestamp: time.UnixMilli(r.Summary.AtMillis).UTC().Format(time.RFC3339Nano),
-		Import: k,
-	})
+	op, err := w.summaryOp(r)
 	if err != nil {
-		return errors.Join(errors.New("summary"), err)
+		return err
 	}
 	return w.add(ctx, op, k, &w.counts.Summaries)
+}
+
+func (w *importing) summaryOp(r *BeadsRow) (oplog.Op, error) {
+	return summary.NewOp(w.author, summary.Summary{
+		Title: r.Summary.Title, Text: r.Summary.Text, Category: r.Summary.Category,
+		Identities: append([]string{}, r.Summary.Sources...), Timestamp: time.UnixMilli(r.Summary.AtMillis).UTC().Format(time.RFC3339Nano),
+		Import: key(r.ID, partSummary),
+	})
 }

@@ -37,8 +37,10 @@ func newImportBeads(a *app) *cobra.Command {
 		Long: `Import a beads JSONL file. Each record becomes a task request; a closed one also
 an ack and, with a reason, a summary; a comment becomes a reply. Every part has a
 key of its own in the whole mesh, so importing again, from another folder or on
-another replica, adds nothing. A line that cannot be read is reported with its
-number and the rest goes in; the exit code is then 7.`,
+another replica, adds nothing. A line that cannot be read, or a part of one, is
+reported with its number and the rest goes in; the exit code is then 7. Run an
+import that was cut short again: it goes on where it was, and counts what the
+first run had stored as already present.`,
 		Example: "  tally import beads .beads/issues.jsonl\n  tally import beads work.jsonl --stream project/x --json",
 		Args:    positional("FILE"),
 		RunE: func(cmd *cobra.Command, words []string) error {
