@@ -23,6 +23,7 @@ func newEventsAppend(a *app) *cobra.Command {
 	var f struct {
 		typ, stream, room, to, correlation, branch, commit, status string
 		body, bodyFile, metadata, topic, expires, key              string
+		artifacts                                                  []string
 	}
 	cmd := &cobra.Command{
 		Use:   "append --type TYPE --stream STREAM --room ROOM",
@@ -49,6 +50,9 @@ which replicas hold it too is said on stderr, and in full with --json.`,
 				}
 				in["metadata"] = json.RawMessage(f.metadata)
 			}
+			if len(f.artifacts) > 0 {
+				in["artifact_ids"] = f.artifacts
+			}
 			raw, err := a.call(cmd.Context(), "event_append", in)
 			if err != nil {
 				return err
@@ -72,6 +76,7 @@ which replicas hold it too is said on stderr, and in full with --json.`,
 	fs.StringVar(&f.body, "body", "", "text of the event")
 	fs.StringVar(&f.bodyFile, "body-file", "", "file with the text; - is stdin")
 	fs.StringVar(&f.metadata, "metadata", "", "JSON object to keep with the event")
+	fs.StringArrayVar(&f.artifacts, "artifact", nil, "id of an artifact that belongs to it; may be repeated")
 	fs.StringVar(&f.topic, "topic", "", "topic within the room")
 	fs.StringVar(&f.expires, "expires", "", "RFC 3339 time after which a task may not be claimed")
 	fs.StringVar(&f.key, "key", "", "idempotency key: a repeat with it gets the first result")
