@@ -94,6 +94,31 @@ func TestT2_InviteExpires(t *testing.T) {
 	}
 }
 
+// TestT2_CheckJoin: what stands against a join is found without the store.
+func TestT2_CheckJoin(t *testing.T) {
+	cfg := testConfig(t, "a")
+	a := mustOpen(t, cfg)
+	inv := mustInvite(t, a)
+	fresh := testConfig(t, "b")
+	if err := CheckJoin(fresh, inv.Token); err != nil {
+		t.Error(err)
+	}
+	late := fresh
+	late.Wall = func() int64 { return inv.ExpiresAt.UnixMilli() + 1 }
+	for _, c := range []struct {
+		cfg   Config
+		token string
+		want  Code
+	}{{fresh, "tally1.rubbish", CodeInvalidArgument}, {late, inv.Token, CodeInviteExpired}, {cfg, inv.Token, CodeConflict}} {
+		if err := CheckJoin(c.cfg, c.token); CodeOf(err) != c.want {
+			t.Errorf("got %v, want %s", err, c.want)
+		}
+	}
+	if err := a.CheckLeave(); err != nil {
+		t.Errorf("a mesh of one without entries: %v", err)
+	}
+}
+
 func TestT2_GarbledTokens(t *testing.T) {
 	a := mustOpen(t, testConfig(t, "a"))
 	good := mustInvite(t, a).Token
@@ -328,9 +353,8 @@ func TestJoin_NobodyThere(t *testing.T) {
 	if err := a.Close(); err != nil {
 		t.Fatal(err)
 	}
-	_, err := Join(testContext(t), testConfig(t, "b"), inv.Token)
-	if CodeOf(err) != CodeUnreachable {
-		t.Errorf("got %v, want unreachable", err)
+	if err := refusedJoin(t, testConfig(t, "b"), inv.Token, CodeUnreachable); !strings.Contains(err.Error(), inv.Addresses[0]) {
+		t.Errorf("the address is not named: %v", err)
 	}
 }
 

@@ -60,6 +60,57 @@ func Join(ctx context.Context, cfg Config, token string) (JoinResult, error) {
 	return JoinResult{Mesh: j.mesh, Label: a.Label, Inviter: a.Inviter, Key: j.keys.public()}, nil
 }
 
+// CheckJoin refuses a token that cannot lead anywhere, as far as that can be
+// told from here: it is no invite, it has expired, or the home in cfg is a
+// member already. It opens no store, so the replica may be running.
+func CheckJoin(cfg Config, token string) error {
+	t, err := parseToken(token)
+	if err != nil {
+		return err
+	}
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
+	c := cfg.withDefaults()
+	if at := time.UnixMilli(t.Expires); c.Wall() > t.Expires {
+		return errorf(CodeInviteExpired, "token", "make a new one with `tally invite`; when it is new, set this machine's clock",
+			"the invite has expired: it was good until %s and it is %s", at.UTC().Format(time.RFC3339), time.UnixMilli(c.Wall()).UTC().Format(time.RFC3339))
+	}
+	state, err := loadMesh(&c)
+	if err != nil {
+		if meshMissing(err) {
+			return nil
+		}
+		return err
+	}
+	return state.refuseAgain(MeshID(t.Mesh))
+}
+
+// refuseAgain refuses a mesh that this replica is a member of.
+func (s *meshState) refuseAgain(mesh MeshID) error {
+	if s.id() != mesh {
+		return nil
+	}
+	return errorf(CodeConflict, "token", "nothing to do: `tally up` connects", "this replica is a member of that mesh, as %q", s.Label)
+}
+
+// CheckLeave refuses to leave the mesh of this replica for another one when
+// something would be lost.
+func (r *Replica) CheckLeave() error { return checkLeave(r.log, r.key, r.cfg.Dir) }
+
+func checkLeave(log *oplog.Log, self oplog.DeviceKey, dir string) error {
+	origins := log.Origins()
+	n, err := userEntries(log)
+	if err != nil {
+		return storeError(dir, err)
+	}
+	if n > 0 || len(origins) > 1 || len(origins) == 1 && origins[0].Key != self {
+		return errorf(CodeConflict, dir, "join from a fresh home, for example with TALLY_HOME=DIR; entries cannot be brought along yet",
+			"the store in %s belongs to another mesh and holds %d entries of users and %d origins", dir, n, len(origins))
+	}
+	return nil
+}
+
 type joiner struct {
 	cfg     *Config
 	token   *inviteToken
@@ -71,11 +122,13 @@ type joiner struct {
 // checkHome refuses a home whose entries would be lost.
 func (j *joiner) checkHome(ctx context.Context) error {
 	state, err := loadMesh(j.cfg)
-	if err == nil && state.id() == j.mesh {
-		return errorf(CodeConflict, "token", "nothing to do: `tally up` connects", "this replica is a member of that mesh, as %q", state.Label)
-	}
 	if err != nil && !meshMissing(err) {
 		return err
+	}
+	if err == nil {
+		if err := state.refuseAgain(j.mesh); err != nil {
+			return err
+		}
 	}
 	if !dirHasFiles(j.cfg.storeDir()) {
 		return nil
@@ -92,16 +145,7 @@ func (j *joiner) checkHome(ctx context.Context) error {
 		return storeError(j.cfg.Dir, err)
 	}
 	defer log.Close()
-	origins := log.Origins()
-	n, err := userEntries(log)
-	if err != nil {
-		return storeError(j.cfg.Dir, err)
-	}
-	if n > 0 || len(origins) > 1 || len(origins) == 1 && origins[0].Key != j.keys.public() {
-		return errorf(CodeConflict, j.cfg.Dir, "join from a fresh home, for example with TALLY_HOME=DIR; entries cannot be brought along yet",
-			"the store in %s belongs to another mesh and holds %d entries of users and %d origins", j.cfg.Dir, n, len(origins))
-	}
-	return nil
+	return checkLeave(log, j.keys.public(), j.cfg.Dir)
 }
 
 // userEntries counts what somebody would miss: everything but the replica's
@@ -142,6 +186,10 @@ func (j *joiner) ask(ctx context.Context) (*joinAnswer, error) {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
+	}
+	if CodeOf(first) == CodeUnreachable {
+		return nil, &Error{Code: CodeUnreachable, Field: "token", Message: "no address in the invite answers (" + strings.Join(j.token.Addrs, ", ") + ")", Err: first,
+			Hint: "see that the inviter runs and that its firewall lets the port through; `tally invite --addr HOST:PORT` puts another address in"}
 	}
 	return nil, first
 }

@@ -195,6 +195,13 @@ func (c *Client) ExportMemory(ctx context.Context, q MemoryExport) (MemoryPart, 
 	return p, c.askInto(ctx, "export-memory", q, &p)
 }
 
+// CheckLeave refuses to leave the mesh for another one when something would be
+// lost.
+func (c *Client) CheckLeave(ctx context.Context) error {
+	var free json.RawMessage
+	return c.askInto(ctx, "check-leave", struct{}{}, &free)
+}
+
 // Stop asks the owner to end and returns when it no longer answers. Calls that
 // are open end with it.
 func (c *Client) Stop(ctx context.Context) error { return c.stop(ctx, StopRequest{}) }

@@ -102,6 +102,9 @@ type Deps struct {
 	// Stop asks the owner process to end; it returns at once. Nil: it cannot be
 	// asked.
 	Stop func(StopRequest)
+	// CheckLeave refuses to leave the mesh for another one when something would
+	// be lost. Nil: nobody asks.
+	CheckLeave func() error
 	// Blobs keeps the content of artifacts. Nil: there are none.
 	Blobs Blobs
 	// Search finds memories, summaries and events. Nil: nothing can be searched.

@@ -279,6 +279,14 @@ func (s *Service) localAPI() http.Handler {
 		s.d.Stop(q)
 		return map[string]bool{"stopping": true}, nil
 	}))
+	mux.HandleFunc("POST /v1/check-leave", local(func(ctx context.Context, _ struct{}) (any, *Error) {
+		if s.d.CheckLeave != nil {
+			if err := s.d.CheckLeave(); err != nil {
+				return nil, s.asError(ctx, err)
+			}
+		}
+		return map[string]bool{"free": true}, nil
+	}))
 	mux.HandleFunc("POST /v1/watch", s.serveWatch)
 	s.ops(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {

@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 
 	"github.com/spf13/cobra"
 
 	"tallystick/replica"
+	"tallystick/server"
 )
 
 // joinInfo is what a join has led to.
@@ -61,6 +63,9 @@ replica that holds entries of its own refuses.`,
 // join turns this home over to another mesh. No owner may run meanwhile; one
 // that does is stopped, and started again when the join fails.
 func (a *app) join(ctx context.Context, h home, s settings, token string, start bool) (joinInfo, error) {
+	if err := a.checkJoin(ctx, h, s, token); err != nil {
+		return joinInfo{}, err
+	}
 	ran, err := stopOwner(ctx, h)
 	if err != nil {
 		return joinInfo{}, err
@@ -84,6 +89,28 @@ func (a *app) join(ctx context.Context, h home, s settings, token string, start 
 		}
 	}
 	return info, nil
+}
+
+// checkJoin finds what stands against a join before a running replica is
+// stopped for it.
+func (a *app) checkJoin(ctx context.Context, h home, s settings, token string) error {
+	if err := s.check(h); err != nil {
+		return s.explain(h, err)
+	}
+	if err := replica.CheckJoin(replicaConfig(h, s, nil), token); err != nil {
+		return err
+	}
+	c, err := connectOnly(ctx, h)
+	if c == nil || err != nil {
+		return err
+	}
+	defer c.Close()
+	err = c.CheckLeave(ctx)
+	var e *server.Error
+	if errors.As(err, &e) && e.Code == server.CodeUnsupportedVersion {
+		return nil // an older one cannot tell; the join looks again
+	}
+	return err
 }
 
 func (a *app) joinLocked(ctx context.Context, h home, s settings, token string) (replica.JoinResult, error) {

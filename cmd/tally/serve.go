@@ -79,7 +79,8 @@ func (a *app) serve(ctx context.Context, h home, s settings, log *slog.Logger, r
 	deps := server.Deps{
 		Search: index, RefuseSecrets: s.RefuseSecrets,
 		Log: rep, Blobs: rep.Log(), Mesh: mesh{rep}, Version: programVersion().Version, Logger: log,
-		Invite: func(ctx context.Context, q server.InviteRequest) (server.Invite, error) { return invite(ctx, rep, q) },
+		Invite:     func(ctx context.Context, q server.InviteRequest) (server.Invite, error) { return invite(ctx, rep, q) },
+		CheckLeave: rep.CheckLeave,
 		Stop: func(q server.StopRequest) {
 			if q.HandOver {
 				cancel(errHandOver)

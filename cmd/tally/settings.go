@@ -172,6 +172,11 @@ func (s *settings) check(h home) error {
 	if _, err := s.vectorizer(); err != nil {
 		return err
 	}
+	if s.HTTP != "" && s.HTTP != httpOff {
+		if err := server.CheckHTTPAddr(s.HTTP); err != nil {
+			return err
+		}
+	}
 	return replicaConfig(h, *s, nil).Validate()
 }
 
