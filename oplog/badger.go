@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"strings"
+	"syscall"
 	"unsafe"
 
 	"github.com/dgraph-io/badger/v4"
@@ -50,8 +52,24 @@ func openBadger(dir string, key []byte, log *slog.Logger, change ...func(*badger
 		return nil, fmt.Errorf("%w: %s", ErrKey, dir)
 	case strings.Contains(err.Error(), "Cannot acquire directory lock"):
 		return nil, fmt.Errorf("%w: %s", ErrLocked, dir)
+	case isSystem(err):
+		return nil, fmt.Errorf("oplog: open store %s: %w", dir, err)
 	}
-	return nil, fmt.Errorf("oplog: open store %s: %w", dir, err)
+	// What is left is about the files' contents: a manifest, a table or a log
+	// that does not read.
+	return nil, fmt.Errorf("%w: %s: %w", ErrDamaged, dir, err)
+}
+
+// isSystem reports whether opening failed for what the system said and not
+// for what the files hold.
+func isSystem(err error) bool {
+	for _, e := range []error{fs.ErrPermission, fs.ErrExist, syscall.EROFS, syscall.ENOSPC, syscall.EMFILE, syscall.ENFILE, syscall.ENOTDIR, syscall.EIO} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	text := err.Error() // badger does not always wrap
+	return strings.Contains(text, "permission denied") || strings.Contains(text, "read-only file system") || strings.Contains(text, "too many open files")
 }
 
 func (s *badgerStore) snapshot() kvSnapshot { return badgerSnapshot{s.db.NewTransaction(false)} }
