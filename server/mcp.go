@@ -33,9 +33,6 @@ type MCPOptions struct {
 	Logger *slog.Logger
 }
 
-// mcpLine is the longest line accepted on stdio.
-const mcpLine = 16 << 20
-
 // newMCP builds the SDK's server over a backend. Tools are added through the
 // low-level call: schemas go to the wire as they are written here, arguments
 // reach the backend as the client sent them, and the result is one JSON
@@ -137,9 +134,11 @@ func (w warnings) WithAttrs(a []slog.Attr) slog.Handler { return warnings{w.Hand
 func (w warnings) WithGroup(name string) slog.Handler   { return warnings{w.Handler.WithGroup(name)} }
 
 // ServeStdio speaks MCP on in and out until in ends or ctx does. out is
-// reserved for the protocol.
+// reserved for the protocol. A line that is no message is answered with an
+// error, and the next one is read.
 func ServeStdio(ctx context.Context, in io.ReadCloser, out io.WriteCloser, b Backend, o MCPOptions) error {
-	err := newMCP(b, o).Run(ctx, &mcp.IOTransport{Reader: in, Writer: out, MaxLineLength: mcpLine})
+	w := &lockedWriter{WriteCloser: out}
+	err := newMCP(b, o).Run(ctx, &mcp.IOTransport{Reader: checkLines(in, w), Writer: w, MaxLineLength: -1})
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
