@@ -177,7 +177,12 @@ func (s *Service) facts(ctx context.Context, f *factQuery, text string) (res sea
 	q := f.q
 	q.Text = text
 	err := s.d.Log.View(func(snap oplog.Snapshot) (err error) {
-		q.Text, err = widen(snap, f.scope.Namespaces, text)
+		if q.Text, err = widen(snap, f.scope.Namespaces, text); err != nil {
+			return err
+		}
+		if f.scope.note == "" && (f.scope.Name == "agent_id" || f.scope.Name == "identity") {
+			f.scope.note, err = memory.UnknownNote(snap, f.scope.Namespaces[0])
+		}
 		return err
 	})
 	if err != nil {
@@ -402,7 +407,7 @@ func (s *Service) memorySearchBatch(ctx context.Context, c *call) (any, *Error) 
 	if len(queries) == 0 {
 		return nil, invalid("queries", "give 1 to 32 queries", "queries is empty")
 	}
-	r := batchFound{scope: f.scope, PerQuery: make([]batchQuery, len(queries)), Retrieval: f.retrieval(), Note: f.scope.note}
+	r := batchFound{scope: f.scope, PerQuery: make([]batchQuery, len(queries)), Retrieval: f.retrieval()}
 	if len(f.scope.Namespaces) > 0 {
 		r.AgentID = f.scope.Namespaces[0]
 	}
@@ -442,7 +447,7 @@ func (s *Service) memorySearchBatch(ctx context.Context, c *call) (any, *Error) 
 			break
 		}
 	}
-	r.Merged, r.Count = p.rows, len(p.rows)
+	r.Merged, r.Count, r.Note = p.rows, len(p.rows), f.scope.note
 	return r, nil
 }
 
