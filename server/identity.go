@@ -4,8 +4,11 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+	"unicode"
 
+	"tallystick/oplog"
 	"tallystick/query/identity"
 	"tallystick/query/minted"
 )
@@ -143,6 +146,50 @@ func (id Identity) resolveMe(field, given string) (string, *Error) {
 		return "", invalid(field, "use @me for yourself, * for everybody, or one identity such as host:agent:project", "%s is %s, which names nobody", field, quote(given))
 	}
 	return name, nil
+}
+
+// recipient reads the identity that something is sent to. Names from elsewhere
+// need not be tuples, but what can name nobody is refused.
+func (id Identity) recipient(a arguments, field string) (string, *Error) {
+	name, bad := id.resolveMe(field, a.str(field))
+	if bad != nil || !a.has(field) || name == "*" {
+		return name, bad
+	}
+	const hint = "give an identity such as host:agent:project or host-agent, or * for everybody"
+	if name == "" {
+		return "", invalid(field, hint, "%s is blank", field)
+	}
+	if strings.IndexFunc(name, unicode.IsSpace) >= 0 {
+		return "", invalid(field, hint, "%s is %s, and an identity has no white space", field, quote(name))
+	}
+	if slices.Contains(strings.Split(name, ":"), "") {
+		return "", invalid(field, hint, "%s is %s, and a part of it is empty", field, quote(name))
+	}
+	return name, nil
+}
+
+// unheard notes that nothing of a recipient has arrived here: it may be on its
+// way, or misspelled.
+func (s *Service) unheard(from, to string) (note string, err error) {
+	if to == "" || to == "*" || to == from {
+		return "", nil
+	}
+	err = s.d.Log.View(func(snap oplog.Snapshot) error {
+		known, err := minted.Spoke(snap, to)
+		if err != nil || known {
+			return err
+		}
+		near, err := minted.SpeakersNear(snap, to)
+		for i := range near {
+			near[i] = quote(near[i])
+		}
+		note = "nothing of " + quote(to) + " has arrived here yet"
+		if len(near) > 0 {
+			note += "; near names: " + strings.Join(near, ", ")
+		}
+		return err
+	})
+	return note, err
 }
 
 // ProjectOf names the project of a directory: the base name of the main

@@ -145,12 +145,17 @@ func TestI3_SessionIsNotIdentity(t *testing.T) {
 // to the matcher, and what is addressed to nobody is in no inbox.
 func TestI5_ExactOrStar(t *testing.T) {
 	e := newEnv(t)
-	for _, to := range []string{"mac:claude:tally", "mac:claude:*", "mac:claude", "mac:claude:", "*:*:tally", "Mac:Claude:Tally", "mac:claude:tally2", "mac-claude", "*", ""} {
+	for _, to := range []string{"mac:claude:tally", "mac:claude:*", "mac:claude", "*:*:tally", "Mac:Claude:Tally", "mac:claude:tally2", "mac-claude", "*", ""} {
 		args := `{"type":"note","stream":"s","room":"r","body":"to ` + to + `"`
 		if to != "" {
 			args += fmt.Sprintf(`,"to_agent":%q`, to)
 		}
 		e.do(codex, "event_append", args+"}")
+	}
+	for _, to := range []string{"mac:claude:", ":claude:tally", "mac::tally", "a b", "", "@"} { // they can name nobody
+		if bad := e.refused(codex, "event_append", fmt.Sprintf(`{"type":"note","stream":"s","room":"r","to_agent":%q}`, to)); bad.Code != CodeInvalidArgument || bad.Field != "to_agent" {
+			t.Errorf("to %q: %v", to, bad)
+		}
 	}
 	bodies := func(s Session, to string) (list []string) {
 		for _, ev := range e.do(s, "event_list", fmt.Sprintf(`{"to_agent":%q,"order":"asc"}`, to))["events"].([]any) {

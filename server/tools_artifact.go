@@ -231,7 +231,7 @@ func (s *Service) findArtifact(ctx context.Context, id string) (r artifact.Recor
 
 func (s *Service) patchSubmit(ctx context.Context, c *call) (any, *Error) {
 	a := c.args
-	to, bad := c.id.resolveMe("to_agent", a.str("to_agent"))
+	to, bad := c.id.recipient(a, "to_agent")
 	if bad != nil {
 		return nil, bad
 	}

@@ -65,6 +65,9 @@ func (s *Service) eventAck(ctx context.Context, c *call) (any, *Error) {
 		out.Outcome = claimOutcome(&r, &t)
 	}
 	out.Note = outcomeNote[out.Outcome]
+	if out.Outcome == claim.Recorded && t.Closed != "" && t.Closed != r.ID {
+		out.Note = "the task was closed already by " + t.Closed + " of " + t.ClosedBy + "; this ack is kept and changes nothing"
+	}
 	return out, nil
 }
 

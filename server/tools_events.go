@@ -20,11 +20,12 @@ type appendResult struct {
 	DurableOn []string         `json:"durable_on"`
 	NotYet    []string         `json:"not_yet"`
 	Replayed  bool             `json:"replayed"`
+	Note      string           `json:"note,omitempty"`
 }
 
 func (s *Service) eventAppend(ctx context.Context, c *call) (any, *Error) {
 	a := c.args
-	to, bad := c.id.resolveMe("to_agent", a.str("to_agent"))
+	to, bad := c.id.recipient(a, "to_agent")
 	if bad != nil {
 		return nil, bad
 	}
@@ -58,7 +59,8 @@ func (s *Service) eventAppend(ctx context.Context, c *call) (any, *Error) {
 	}
 	out := appendResult{Event: r, Replayed: done[0].Replayed}
 	out.DurableOn, out.NotYet = s.spread(done[0].Ref)
-	return out, nil
+	out.Note, err = s.unheard(c.id.Name, to)
+	return out, s.asError(ctx, err)
 }
 
 // spread never gives nil lists: they become JSON.

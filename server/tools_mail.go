@@ -90,7 +90,7 @@ type messageSent struct {
 
 func (s *Service) addMessage(ctx context.Context, c *call) (any, *Error) {
 	a := c.args
-	to, bad := c.id.resolveMe("to", a.str("to"))
+	to, bad := c.id.recipient(a, "to")
 	if bad != nil {
 		return nil, bad
 	}

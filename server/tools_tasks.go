@@ -50,7 +50,7 @@ type taskCreated struct {
 
 func (s *Service) taskCreate(ctx context.Context, c *call) (any, *Error) {
 	a := c.args
-	to, bad := c.id.resolveMe("to_agent", a.str("to_agent"))
+	to, bad := c.id.recipient(a, "to_agent")
 	if bad != nil {
 		return nil, bad
 	}
@@ -79,7 +79,8 @@ func (s *Service) taskCreate(ctx context.Context, c *call) (any, *Error) {
 	}
 	out := taskCreated{Task: rec.Correlation, Handoff: delegation.Handoff(&rec), appendResult: appendResult{Event: rec, Replayed: done[0].Replayed}}
 	out.DurableOn, out.NotYet = s.spread(done[0].Ref)
-	return out, nil
+	out.Note, err = s.unheard(c.id.Name, to)
+	return out, s.asError(ctx, err)
 }
 
 type taskRow struct {

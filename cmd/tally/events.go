@@ -30,6 +30,10 @@ func newEvents(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "Append, read, wait for and acknowledge events",
+		Long: `Append, read, wait for and acknowledge events. Who acts is host:agent:project: the
+host is the replica's label, the agent --agent (default: the OS user), the project
+the Git repository of the working directory. Outside of a repository it is
+host-agent, which is another identity with another inbox.`,
 		Example: `  tally events append --type task.request --stream project/x --room delegation --body "mend the parser"
   tally events list --to @me
   tally events ack evt_20260704T101112_0123456789ab --status claimed`,

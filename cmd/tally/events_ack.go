@@ -24,6 +24,7 @@ type ackResult struct {
 	Outcome string     `json:"outcome"`
 	Event   *event     `json:"event"`
 	Claim   *claimInfo `json:"claim"`
+	Note    string     `json:"note"`
 }
 
 func newEventsAck(a *app) *cobra.Command {
@@ -37,7 +38,8 @@ func newEventsAck(a *app) *cobra.Command {
 		Long: `Acknowledge an event. With --status claimed it takes the task: the first line of
 the answer is won, joined, held, closed, expired or superseded, and the exit code
 is 4 unless it is won or joined. The grade says whether another machine may still
-have claimed earlier: settled, presumed or provisional.`,
+have claimed earlier: settled, presumed or provisional. applied by anybody closes
+the task for good, failed does when the holder says it.`,
 		Example: `  tally events ack evt_20260704T101112_0123456789ab --status claimed --lease 2h
   tally events ack evt_20260704T101112_0123456789ab --status applied --body "done in 1f3c2d"`,
 		Args: positional("EVENT_ID"),
@@ -62,6 +64,8 @@ have claimed earlier: settled, presumed or provisional.`,
 				}
 				if r.Claim != nil {
 					a.say("%s", r.Claim.describe())
+				} else if r.Note != "" {
+					a.say("%s", oneLine(r.Note, 300))
 				}
 				return nil
 			})

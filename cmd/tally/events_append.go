@@ -17,6 +17,7 @@ type appendResult struct {
 	DurableOn []string `json:"durable_on"`
 	NotYet    []string `json:"not_yet"`
 	Replayed  bool     `json:"replayed"`
+	Note      string   `json:"note"`
 }
 
 func newEventsAppend(a *app) *cobra.Command {
@@ -35,6 +36,9 @@ which replicas hold it too is said on stderr, and in full with --json.`,
   tally events append --type status --stream project/x --room status --to '*' --body done --json`,
 		Args: positional(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("to") && f.to == "" {
+				return usage("to", "give an identity, * for everybody, or leave it out", "--to is empty")
+			}
 			in := args{}
 			in.text("type", f.typ).text("stream", f.stream).text("room", f.room).text("to_agent", f.to)
 			in.text("correlation_id", f.correlation).text("branch", f.branch).text("base_commit", f.commit)
@@ -60,6 +64,9 @@ which replicas hold it too is said on stderr, and in full with --json.`,
 			return show(a, raw, func(r appendResult) error {
 				fmt.Fprintln(a.Stdout, r.Event.ID)
 				a.sayDurable(r.DurableOn, r.NotYet, r.Replayed)
+				if r.Note != "" {
+					a.say("%s", oneLine(r.Note, 300))
+				}
 				return nil
 			})
 		},

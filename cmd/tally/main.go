@@ -94,7 +94,7 @@ machine; replicas find each other and converge, also after months apart.`,
 	pf.BoolVar(&a.json, "json", false, "print JSON on stdout, and errors as one JSON object on stderr")
 	pf.BoolVarP(&a.quiet, "quiet", "q", false, "say nothing on stderr unless it fails")
 	pf.StringVar(&a.root, "home", "", "folder of the replica; also TALLY_HOME (default: the XDG folders)")
-	pf.StringVar(&a.agent, "agent", "", "agent part of the identity to act under (default: the OS user)")
+	pf.StringVar(&a.agent, "agent", "", "agent part of the identity host:agent:project to act under; the project is the Git repository of the working directory, outside of one it is host-agent (default: the OS user)")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("", "see "+cmd.CommandPath()+" --help", "%v", err)
 	})
