@@ -56,7 +56,7 @@ func (s *Service) bind(session Session) (Identity, *Error) {
 		return nil
 	})
 	if err != nil {
-		return Identity{}, s.asError(nil, err)
+		return Identity{}, s.asError(context.Background(), err)
 	}
 	return id, nil
 }

@@ -147,7 +147,7 @@ func (s *Service) listAside(_ context.Context, _ struct{}) (any, *Error) {
 	}
 	list, err := o.Log().Aside(maxAsideList + 1)
 	if err != nil {
-		return nil, s.asError(nil, err)
+		return nil, s.asError(context.Background(), err)
 	}
 	out := AsideList{Entries: []AsideEntry{}}
 	if len(list) > maxAsideList {
@@ -336,7 +336,7 @@ func (s *Service) listErasures(_ context.Context, _ struct{}) (any, *Error) {
 	}
 	list, err := erasures(o)
 	if err != nil {
-		return nil, s.asError(nil, err)
+		return nil, s.asError(context.Background(), err)
 	}
 	return map[string]any{"erasures": list}, nil
 }
