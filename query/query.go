@@ -65,7 +65,7 @@ func Events(snap oplog.Snapshot, f logstream.Filter, h claim.Horizon) (logstream
 		return page, err
 	}
 	first := f.Cursor == "" && f.SinceEventID == "" && f.BeforeEventID == ""
-	var computed []logstream.Record
+	computed := []logstream.Record{}
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(f.To))) {
 		notices, err := claim.Notices(snap, name, h, f.Label)
 		if err != nil {
