@@ -178,7 +178,7 @@ func TestI5_ExactOrStar(t *testing.T) {
 			t.Errorf("inbox of %s: %s, want %s", c.to, got, c.want)
 		}
 	}
-	if n := len(e.do(claude, "event_list", `{"stream":"s"}`)["events"].([]any)); n != 10 {
-		t.Errorf("%d events in the stream, want 10", n)
+	if n := len(e.do(claude, "event_list", `{"stream":"s"}`)["events"].([]any)); n != 9 {
+		t.Errorf("%d events in the stream, want 9", n)
 	}
 }
