@@ -100,7 +100,9 @@ machine; replicas find each other and converge, also after months apart.`,
 	})
 	root.AddCommand(
 		newUp(a), newStop(a), newInit(a), newRules(a), newHook(a), newMCP(a), newInvite(a), newJoin(a), newStatus(a), newEvents(a),
-		newClaims(a), newInbox(a), newTasks(a), newMerges(a), newSummaries(a), newMemory(a), newCheckpoint(a), newSearch(a), newArtifact(a), newImport(a), newExport(a), newToken(a), newVersion(a), newCompletion(a),
+		newClaims(a), newInbox(a), newTasks(a), newMerges(a), newSummaries(a), newMemory(a), newCheckpoint(a), newSearch(a), newArtifact(a), newImport(a), newExport(a),
+		newDoctor(a), newRebuild(a), newLog(a), newQuarantine(a), newErase(a), newBackup(a), newRestore(a),
+		newToken(a), newVersion(a), newCompletion(a),
 	)
 	return root
 }

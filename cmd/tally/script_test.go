@@ -45,6 +45,9 @@ func TestScript(t *testing.T) {
 			"damage":   damageCmd,
 			"await":    awaitCmd,
 
+			"agekey":    ageKeyCmd,
+			"entryhash": entryHashCmd,
+
 			"awaitwaits":  awaitWaitsCmd,
 			"interrupted": interruptedCmd,
 		},
@@ -58,7 +61,9 @@ func scriptEnv(work string) map[string]string {
 		"TALLY_LABEL":  "a",
 		"TALLY_LISTEN": "127.0.0.1:0",
 		"TALLY_AGENT":  "tester",
-		"TZ":           "UTC",
+
+		"TALLY_BALLAST": "off",
+		"TZ":            "UTC",
 	}
 }
 

@@ -52,6 +52,7 @@ func (a *app) serve(ctx context.Context, h home, s settings, log *slog.Logger, r
 	}
 	defer lock.release()
 	fresh := !h.exists()
+	a.keepBallast(h, log)
 
 	ln, err := s.listenHTTP()
 	if err != nil {
@@ -78,7 +79,7 @@ func (a *app) serve(ctx context.Context, h home, s settings, log *slog.Logger, r
 	var http *server.HTTPServer
 	deps := server.Deps{
 		Search: index, RefuseSecrets: s.RefuseSecrets,
-		Log: rep, Blobs: rep.Log(), Mesh: mesh{rep}, Version: programVersion().Version, Logger: log,
+		Log: rep, Blobs: rep.Log(), Mesh: mesh{rep}, Owner: rep, Version: programVersion().Version, Logger: log,
 		Invite:     func(ctx context.Context, q server.InviteRequest) (server.Invite, error) { return invite(ctx, rep, q) },
 		CheckLeave: rep.CheckLeave,
 		Stop: func(q server.StopRequest) {

@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // detach puts the command in a session of its own, so that neither a closed
@@ -28,3 +30,12 @@ func tryLock(f *os.File) (bool, error) {
 func addressInUse(err error) bool { return errors.Is(err, syscall.EADDRINUSE) }
 
 func outOfSpace(err error) bool { return errors.Is(err, syscall.ENOSPC) }
+
+// freeDisk is how many bytes are free for this user below dir.
+func freeDisk(dir string) (int64, bool) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, false
+	}
+	return int64(st.Bavail) * int64(st.Bsize), true
+}

@@ -31,3 +31,6 @@ func tryLock(f *os.File) (bool, error) {
 func addressInUse(err error) bool { return errors.Is(err, windows.WSAEADDRINUSE) }
 
 func outOfSpace(err error) bool { return errors.Is(err, windows.ERROR_DISK_FULL) }
+
+// freeDisk is not known here.
+func freeDisk(string) (int64, bool) { return 0, false }

@@ -1,0 +1,258 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"tallystick/server"
+)
+
+// States of a check.
+const (
+	checkOK    = "ok"
+	checkWarn  = "warn"  // works, and a person should know
+	checkFail  = "fail"  // does not work
+	checkFixed = "fixed" // did not work before --fix
+	checkSkip  = "skip"  // could not be looked at
+)
+
+// check is one line of the doctor.
+type check struct {
+	Name   string `json:"name"`
+	State  string `json:"state"`
+	Detail string `json:"detail"`
+	Hint   string `json:"hint,omitempty"`
+}
+
+// diagnosis is what the doctor found.
+type diagnosis struct {
+	Checks []check     `json:"checks"`
+	Before *mainCounts `json:"before,omitempty"`
+	After  *mainCounts `json:"after,omitempty"` // with --fix
+}
+
+// mainCounts is what there was before, and is after, something was mended.
+type mainCounts struct {
+	Entries uint64           `json:"entries"`
+	Views   []server.LogView `json:"views"`
+}
+
+type doctor struct {
+	a   *app
+	h   home
+	fix bool
+	d   diagnosis
+}
+
+func newDoctor(a *app) *cobra.Command {
+	var fix bool
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Check this replica from its folders to its peers, and say what to do",
+		Long: `Check this replica: one line a check, with a hint where there is something to do.
+With --fix it mends what can be mended without losing anything: it sets the modes of
+folders and keys, folds views anew that do not add up, and drops the ballast file
+when the disk is too full to start.
+
+Exit codes: 0 nothing fails, 1 something does, 7 something could not be looked at, or
+was mended only in part.`,
+		Example: "  tally doctor\n  tally doctor --fix\n  tally doctor --json | jq '.checks[] | select(.state != \"ok\")'",
+		Args:    positional(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			h, err := a.home()
+			if err != nil {
+				return err
+			}
+			d := &doctor{a: a, h: h, fix: fix}
+			d.run(cmd.Context())
+			if a.json {
+				err = a.printJSON(d.d)
+			} else {
+				err = d.print()
+			}
+			if code := d.exit(); err == nil && code != exitOK {
+				err = quiet{code}
+			}
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&fix, "fix", false, "mend what can be mended without losing anything")
+	return cmd
+}
+
+func (d *doctor) add(name, state, hint, format string, args ...any) {
+	d.d.Checks = append(d.d.Checks, check{name, state, fmt.Sprintf(format, args...), hint})
+}
+
+func (d *doctor) count(state string) (n int) {
+	for _, c := range d.d.Checks {
+		if c.State == state {
+			n++
+		}
+	}
+	return n
+}
+
+func (d *doctor) exit() int {
+	switch {
+	case d.count(checkFail) > 0 && d.count(checkFixed) > 0, d.count(checkFail) == 0 && d.count(checkSkip) > 0:
+		return exitPartial
+	case d.count(checkFail) > 0:
+		return exitFailure
+	}
+	return exitOK
+}
+
+func (d *doctor) print() error {
+	for _, c := range d.d.Checks {
+		fmt.Fprintf(d.a.Stdout, "%-5s  %-11s  %s\n", c.State, c.Name, oneLine(c.Detail, 300))
+		if c.Hint != "" {
+			fmt.Fprintf(d.a.Stdout, "%20s %s\n", "", oneLine(c.Hint, 300))
+		}
+	}
+	if b := d.d.Before; b != nil {
+		fmt.Fprintf(d.a.Stdout, "\n%d entries\n", b.Entries)
+		views, old := b.Views, b.Views
+		if d.d.After != nil {
+			fmt.Fprintf(d.a.Stdout, "%d entries after\n", d.d.After.Entries)
+			views = d.d.After.Views
+		}
+		if err := d.a.printViews(old, views); err != nil {
+			return err
+		}
+	}
+	if n := d.count(checkFail); n > 0 && !d.fix {
+		d.a.say("%d checks fail; tally doctor --fix mends what can be mended safely", n)
+	}
+	return nil
+}
+
+func (d *doctor) run(ctx context.Context) {
+	d.program()
+	if !d.h.exists() {
+		d.add("replica", checkSkip, "start one with tally up, or look at another with TALLY_HOME=DIR", "there is no replica in %s", d.h.Data)
+		return
+	}
+	d.folders()
+	d.keys()
+	d.disk()
+	c := d.owner(ctx)
+	if c == nil {
+		return
+	}
+	defer c.Close()
+	d.versions(c)
+	var health server.Health
+	if err := c.Ops(ctx, "health", struct{}{}, &health); err != nil {
+		d.add("owner", checkFail, hintOf(err), "it does not say how it is: %s", messageOf(err))
+		return
+	}
+	d.d.Before = &mainCounts{health.Entries, health.Views}
+	d.log(ctx, c)
+	d.continuity(&health)
+	d.aside(&health)
+	d.clock(&health)
+	d.peers(&health)
+	d.port(ctx, &health)
+	d.mail(ctx, c)
+	if d.fix {
+		if err := c.Ops(ctx, "health", struct{}{}, &health); err == nil {
+			d.d.After = &mainCounts{health.Entries, health.Views}
+		}
+	}
+}
+
+func messageOf(err error) string { return asError(err).Message }
+func hintOf(err error) string    { return asError(err).Hint }
+
+func (d *doctor) program() {
+	exe, err := os.Executable()
+	if err != nil {
+		exe = "unknown"
+	}
+	d.add("program", checkOK, "", "tally %s, %s", programVersion().Version, exe)
+}
+
+// versions tells when the owner is another program than this one.
+func (d *doctor) versions(c *server.Client) {
+	h := c.Hello()
+	if own := programVersion().Version; h.Version != own {
+		d.add("version", checkWarn, "tally stop; the next call starts this version", "the replica runs %s, this is %s", h.Version, own)
+		return
+	}
+	d.add("version", checkOK, "", "the replica runs the same version, as pid %d", h.PID)
+}
+
+// owner reaches the owner process and starts one when there is none, as every
+// verb does. On a disk too full to open the store, --fix drops the ballast.
+func (d *doctor) owner(ctx context.Context) *server.Client {
+	c, err := d.a.connect(ctx)
+	var e *server.Error
+	if err != nil && d.fix && errors.As(asError(err), &e) && e.Code == server.CodeNoSpace {
+		n, drop := dropBallast(d.h)
+		switch {
+		case drop != nil:
+			d.add("ballast", checkFail, "delete "+d.h.ballastFile(), "it cannot be dropped: %v", drop)
+		case n == 0:
+			d.add("ballast", checkFail, "free some space on the disk of "+d.h.Data, "there is none to drop")
+		default:
+			d.add("ballast", checkFixed, "free some space soon; the next start with plenty of room makes a new one", "dropped, %d MiB are free again", n>>20)
+			c, err = d.a.connect(ctx)
+		}
+	}
+	if err != nil {
+		hint := hintOf(err)
+		if asError(err).Code == server.CodeNoSpace && !d.fix {
+			hint = "free some space, or run tally doctor --fix, which drops the ballast file"
+		}
+		d.add("store", checkFail, hint, "%s", messageOf(err))
+		for _, name := range []string{"log", "views", "peers"} {
+			d.add(name, checkSkip, "", "the replica does not run")
+		}
+		return nil
+	}
+	d.add("store", checkOK, "", "it opens, and the socket answers")
+	return c
+}
+
+func (d *doctor) log(ctx context.Context, c *server.Client) {
+	verify := func() (v server.Verified, err error) {
+		b := d.a.newBar("verify")
+		defer b.end()
+		return v, c.Long(ctx, "verify", struct{}{}, b.show, &v)
+	}
+	v, err := verify()
+	if err != nil {
+		d.add("log", checkFail, hintOf(err), "it cannot be read through: %s", messageOf(err))
+		return
+	}
+	if v.InLog > 0 {
+		d.add("log", checkFail, "tally log verify lists them; restore a backup, or join again from a fresh home: what was synced is on the peers",
+			"%s of %d entries, the first: %s", foundText(v.InLog, v.More), v.Entries, v.Findings[0])
+	} else {
+		d.add("log", checkOK, "", "%d entries and %d heads verify", v.Entries, v.Heads)
+	}
+	if len(v.InViews) == 0 {
+		d.add("views", checkOK, "", "%d views with %d rows add up", len(v.Views), v.Rows)
+		return
+	}
+	if d.fix {
+		var r server.Rebuilt
+		b := d.a.newBar("rebuild")
+		err := c.Long(ctx, "rebuild", struct{}{}, b.show, &r)
+		b.end()
+		if err == nil {
+			v, err = verify()
+		}
+		if err == nil && len(v.InViews) == 0 {
+			d.add("views", checkFixed, "", "folded anew from %d entries", r.Entries)
+			return
+		}
+	}
+	d.add("views", checkFail, "tally doctor --fix folds them anew from the log", "these do not add up: %s", strings.Join(v.InViews, ", "))
+}

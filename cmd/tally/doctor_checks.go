@@ -1,0 +1,221 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"tallystick/server"
+)
+
+// private checks that nobody else may use a file or folder, and sees to it
+// with --fix.
+func (d *doctor) private(path string, want os.FileMode) (state, problem string) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return checkFail, err.Error()
+	}
+	if runtime.GOOS == "windows" || info.Mode().Perm()&0o077 == 0 {
+		return checkOK, ""
+	}
+	problem = fmt.Sprintf("%s has mode %04o, others on this machine can get at it", path, info.Mode().Perm())
+	if d.fix {
+		if err := os.Chmod(path, want); err == nil {
+			return checkFixed, fmt.Sprintf("%s had mode %04o and has %04o now", path, info.Mode().Perm(), want)
+		}
+	}
+	return checkFail, problem
+}
+
+func (d *doctor) folders() {
+	good := true
+	for _, dir := range []string{d.h.Data, d.h.State, d.h.Run, d.h.Config} {
+		state, problem := d.private(dir, 0o700)
+		if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) && (dir == d.h.Run || dir == d.h.Config) {
+			continue // made at the next start
+		}
+		if state != checkOK {
+			good = false
+			d.add("folders", state, ifFail(state, "chmod 700 "+dir), "%s", problem)
+		}
+	}
+	if good {
+		d.add("folders", checkOK, "", "data, state, run and config are private")
+	}
+}
+
+func ifFail(state, hint string) string {
+	if state == checkFail {
+		return hint
+	}
+	return ""
+}
+
+func (d *doctor) keys() {
+	good := true
+	for _, name := range []string{"device.key", "store.key"} {
+		path := filepath.Join(d.h.State, name)
+		state, problem := d.private(path, 0o600)
+		if state != checkOK {
+			good = false
+			d.add("keys", state, ifFail(state, "put the file back from where it went, readable by you alone: chmod 600 "+path), "%s", problem)
+		}
+	}
+	if good {
+		d.add("keys", checkOK, "", "device and store key are there and private")
+	}
+}
+
+// reserveBytes is what the log leaves free on the disk, see oplog.Config.MinFree.
+const reserveBytes = 160 << 20
+
+func (d *doctor) disk() {
+	free, ok := freeDisk(d.h.Data)
+	switch {
+	case !ok:
+		d.add("disk", checkSkip, "", "how much is free is not known")
+	case free < reserveBytes:
+		d.add("disk", checkFail, "free some space; writes are refused until then, reads go on", "%d MiB are free, %d MiB must stay free", free>>20, int64(reserveBytes)>>20)
+	case free < 4*reserveBytes:
+		d.add("disk", checkWarn, "free some space", "only %d MiB are free", free>>20)
+	default:
+		d.add("disk", checkOK, "", "%d MiB are free", free>>20)
+	}
+	if info, err := os.Stat(d.h.ballastFile()); err == nil {
+		d.add("ballast", checkOK, "", "%d MiB to drop when the disk is full", info.Size()>>20)
+	} else {
+		d.add("ballast", checkWarn, "the next start makes one when there is plenty of room, unless TALLY_BALLAST is off", "there is none to drop when the disk is full")
+	}
+}
+
+func (d *doctor) continuity(h *server.Health) {
+	if h.Doubt != "" {
+		d.add("continuity", checkWarn, "nothing to do when this was a restore or a move; else find out what put the store back", "this replica writes in a new incarnation: %s", h.Doubt)
+	} else {
+		d.add("continuity", checkOK, "", "the store goes on from where it stopped on this machine")
+	}
+	if len(h.Forks) > 0 {
+		d.add("forks", checkWarn, "a store was copied or put back; every branch is kept, and each copy must have a machine of its own", "%s", strings.Join(h.Forks, "; "))
+	} else {
+		d.add("forks", checkOK, "", "no origin has forked")
+	}
+}
+
+func (d *doctor) aside(h *server.Health) {
+	if h.Held > 0 {
+		d.add("held", checkWarn, "see tally quarantine", "%d entries wait for their time or for their device's admission", h.Held)
+	} else {
+		d.add("held", checkOK, "", "no entry waits")
+	}
+	if h.Quarantined > 0 {
+		d.add("quarantined", checkWarn, "see tally quarantine; a newer version may understand them", "%d entries cannot be folded", h.Quarantined)
+	} else {
+		d.add("quarantined", checkOK, "", "every entry is understood")
+	}
+	if h.ErasePend > 0 {
+		d.add("erase", checkWarn, "it goes on by itself; see tally erase --status", "%d entries are yet to be erased", h.ErasePend)
+	}
+	if h.Paused {
+		d.add("intake", checkFail, "free some space", "entries of peers are not taken, most likely because the disk is full")
+	}
+	if h.Flagged {
+		d.add("label", checkWarn, "join again from a fresh home with another --label", "another machine had the label %s before; this one may not claim", h.Label)
+	}
+}
+
+func (d *doctor) clock(h *server.Health) {
+	bound := time.Duration(h.BoundMS) * time.Millisecond
+	if h.Outlier {
+		d.add("clock", checkFail, "set this machine's clock, and have it kept by NTP", "it differs by %v from most others", time.Duration(h.OffsetMS)*time.Millisecond)
+		return
+	}
+	var off []string
+	n := 0
+	for _, p := range h.Peers {
+		if !p.Reachable {
+			continue
+		}
+		n++
+		if o := time.Duration(p.OffsetMS) * time.Millisecond; o.Abs() > bound/10 {
+			off = append(off, fmt.Sprintf("%s by %v", p.Label, o))
+		}
+	}
+	switch {
+	case len(off) > 0:
+		d.add("clock", checkWarn, "set the one that is wrong; beyond "+bound.String()+" entries are held", "it differs from %s", strings.Join(off, ", "))
+	case n == 0:
+		d.add("clock", checkOK, "", "no peer to compare with")
+	default:
+		d.add("clock", checkOK, "", "it agrees with %d peers", n)
+	}
+}
+
+func (d *doctor) peers(h *server.Health) {
+	if len(h.Peers) == 0 {
+		d.add("peers", checkOK, "", "this is the only machine of its mesh")
+		return
+	}
+	reached := 0
+	for _, p := range h.Peers {
+		if p.Reachable {
+			reached++
+			continue
+		}
+		seen := "never seen"
+		if p.LastSeen != "" {
+			seen = "last seen " + shortTime(p.LastSeen)
+		}
+		name := p.Label
+		if name == "" {
+			name = p.Address
+		}
+		d.add("peers", checkWarn, "fine when it sleeps; else see that it runs, and that its port is open", "%s is unreachable, %s %s", oneLine(name, 60), seen, p.Error)
+	}
+	if reached > 0 {
+		d.add("peers", checkOK, "", "%d of %d are reachable", reached, len(h.Peers))
+	}
+}
+
+// port dials the own mesh port, as a peer would.
+func (d *doctor) port(ctx context.Context, h *server.Health) {
+	dial := net.Dialer{Timeout: 2 * time.Second}
+	var last error
+	for _, addr := range h.Addresses {
+		c, err := dial.DialContext(ctx, "tcp", addr)
+		if err == nil {
+			c.Close()
+			d.add("port", checkOK, "", "the mesh port answers at %s", addr)
+			return
+		}
+		last = err
+	}
+	d.add("port", checkWarn, "see --listen of tally up, and the firewall of this machine", "none of %s answers: %v", strings.Join(h.Addresses, ", "), last)
+}
+
+// mail tells of mail to names that are known under another one now.
+func (d *doctor) mail(ctx context.Context, c *server.Client) {
+	s, err := session(d.a.agent, d.a.Dir, "cli")
+	if err != nil {
+		return
+	}
+	st, err := c.Status(ctx, s)
+	var m meshStatus
+	if err != nil || json.Unmarshal(st.Status, &m) != nil {
+		d.add("mail", checkSkip, "", "mail to old names could not be looked at")
+		return
+	}
+	for _, o := range m.OldNames {
+		d.add("mail", checkWarn, "read it with tally events list --to "+oneLine(o.Name, 80), "%d events are to %s, which is %s now", o.Events, oneLine(o.Name, 80), oneLine(o.Now, 80))
+	}
+	if len(m.OldNames) == 0 {
+		d.add("mail", checkOK, "", "no mail is to a name of the past")
+	}
+}

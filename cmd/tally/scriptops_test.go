@@ -1,0 +1,37 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+
+	"filippo.io/age"
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"tallystick/server"
+)
+
+// ageKeyCmd is `agekey FILE NAME`: a new age identity goes to the file, its
+// recipient to the variable.
+func ageKeyCmd(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: agekey FILE NAME")
+	}
+	id, err := age.GenerateX25519Identity()
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(id.String()+"\n"), 0o600))
+	ts.Setenv(args[1], id.Recipient().String())
+}
+
+// entryHashCmd is `entryhash FILE NAME`: the variable becomes the hash of the
+// first entry that `tally log show --json` printed.
+func entryHashCmd(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: entryhash FILE NAME")
+	}
+	var page server.LogEntries
+	ts.Check(json.Unmarshal([]byte(ts.ReadFile(args[0])), &page))
+	if len(page.Entries) == 0 {
+		ts.Fatalf("no entry in %s", args[0])
+	}
+	ts.Setenv(args[1], page.Entries[0].Hash)
+}
