@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -65,7 +66,12 @@ func (t *tool) decode(raw json.RawMessage) (arguments, *Error) {
 		raw = json.RawMessage("{}")
 	}
 	if why := checkText(raw); why != "" {
-		return nil, invalid("", "send valid Unicode text without NUL", "the arguments contain %s", why)
+		field := badTextField(raw)
+		what := field
+		if field == "" {
+			what = "an argument"
+		}
+		return nil, invalid(field, "send valid Unicode text without NUL", "%s contains %s", what, why)
 	}
 	if t.parses {
 		return arguments{}, nil
@@ -90,6 +96,9 @@ func (t *tool) decode(raw json.RawMessage) (arguments, *Error) {
 			return nil, invalid("", hint, "the arguments are not JSON: %v", err)
 		}
 		p := t.param(name)
+		if p == nil && isCallerField(name) {
+			p = &param{name: name, kind: kindToken, hidden: true}
+		}
 		if p == nil {
 			e := fail(CodeUnknownField, clip(name), t.unknownHint(), "%s has no field %s", t.name, quote(name))
 			e.Allowed = t.paramNames()
@@ -311,6 +320,80 @@ func jsonKind(raw []byte) string {
 		return "null"
 	}
 	return "a number"
+}
+
+// callerFields say who calls. Every tool takes them, and they are left out of
+// the schemas, where they would cost every session their tokens: nobody needs
+// to send them, and what they say is only compared (I8).
+var callerFields = []string{"from_agent", "created_by"}
+
+func isCallerField(name string) bool { return slices.Contains(callerFields, name) }
+
+// takeCallerFields cuts the caller's fields out of the arguments of a tool
+// whose domain checks them itself.
+func (t *tool) takeCallerFields(raw json.RawMessage) (json.RawMessage, arguments, *Error) {
+	args := arguments{}
+	if !t.parses || !bytes.Contains(raw, []byte(`"from_agent"`)) && !bytes.Contains(raw, []byte(`"created_by"`)) {
+		return raw, args, nil
+	}
+	var rest bytes.Buffer
+	rest.WriteByte('{')
+	err := eachField(raw, func(name string, value json.RawMessage) *Error {
+		if isCallerField(name) && t.param(name) == nil {
+			p := &param{name: name, kind: kindToken}
+			if args.has(name) {
+				return invalid(name, "give each field once", "%s is given twice", name)
+			}
+			v, bad := p.decode(value)
+			args[name] = v
+			return bad
+		}
+		if rest.Len() > 1 {
+			rest.WriteByte(',')
+		}
+		rest.Write(encodeString(name))
+		rest.WriteByte(':')
+		rest.Write(value)
+		return nil
+	})
+	if err != nil || len(args) == 0 {
+		return raw, args, err
+	}
+	rest.WriteByte('}')
+	return rest.Bytes(), args, nil
+}
+
+// eachField gives the fields of a JSON object in order until fn fails; what is
+// no object is left to those who judge it.
+func eachField(raw json.RawMessage, fn func(name string, value json.RawMessage) *Error) *Error {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	if tok, err := dec.Token(); err != nil || tok != json.Delim('{') {
+		return nil
+	}
+	for dec.More() {
+		tok, err := dec.Token()
+		name, ok := tok.(string)
+		var value json.RawMessage
+		if err != nil || !ok || dec.Decode(&value) != nil {
+			return nil
+		}
+		if bad := fn(name, value); bad != nil {
+			return bad
+		}
+	}
+	return nil
+}
+
+// badTextField is the first field whose value checkText refuses.
+func badTextField(raw json.RawMessage) (field string) {
+	eachField(raw, func(name string, value json.RawMessage) *Error {
+		if checkText(value) != "" {
+			field = clip(name)
+			return &Error{}
+		}
+		return nil
+	})
+	return field
 }
 
 // checkText says what encoding/json would mend in silence: bytes that are no

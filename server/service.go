@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
@@ -170,11 +171,16 @@ func (s *Service) Call(ctx context.Context, session Session, name string, args j
 	if bad != nil {
 		return nil, bad
 	}
+	args, caller, bad := t.takeCallerFields(args)
+	if bad != nil {
+		return nil, bad
+	}
 	a, bad := t.decode(args)
 	if bad != nil {
 		return nil, bad
 	}
-	for _, field := range []string{"from_agent", "created_by"} {
+	maps.Copy(a, caller)
+	for _, field := range callerFields {
 		if a.has(field) {
 			if bad := id.checkFrom(field, a.str(field)); bad != nil {
 				return nil, bad
