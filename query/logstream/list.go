@@ -53,6 +53,9 @@ func (l *lister) run() error {
 		if err != nil {
 			return err
 		}
+		if err := l.related(&c); err != nil {
+			return err
+		}
 		return l.resume(c)
 	}
 	if l.f.SinceEventID != "" || l.f.BeforeEventID != "" {
@@ -97,6 +100,27 @@ func (l *lister) resume(c cursor) error {
 		return refusal.Invalid("before_event_id", "leave it out", "before_event_id does not go with this cursor")
 	}
 	return l.ordered(c)
+}
+
+// related refuses a cursor of another mesh: one that tells of nothing that is
+// known here. Its place would mean that everything is still to be delivered.
+func (l *lister) related(c *cursor) error {
+	if c.replica == l.f.Replica || c.cover != nil && len(c.cover) == 0 { // nothing was delivered yet
+		return nil
+	}
+	here, err := positions(l.snap)
+	if err != nil || here == nil {
+		return err
+	}
+	if _, ok := here[originKey(c.replica)]; ok {
+		return nil
+	}
+	for k := range c.cover {
+		if _, ok := here[k]; ok {
+			return nil
+		}
+	}
+	return refusal.New(refusal.ForeignCursor, "cursor", "start again without it", "the cursor comes from another mesh, or from a replica of which nothing has arrived here")
 }
 
 // local reports whether the cursor's arrival number is one of this replica.
