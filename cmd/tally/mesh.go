@@ -49,7 +49,7 @@ func (m mesh) Horizon() claim.Horizon {
 func claimHorizon(h replica.Horizon, self oplog.OriginID) claim.Horizon {
 	out := claim.Horizon{Now: time.UnixMilli(h.Wall), Self: self, Outlier: outlier(h)}
 	for _, member := range h.Members {
-		row := claim.MemberFloor{Label: member.Label, Self: member.Self}
+		row := claim.MemberFloor{Label: member.Label, Self: member.Self, Offset: time.Duration(member.OffsetMillis) * time.Millisecond}
 		if member.HeardMillis > 0 {
 			row.LastHeard = time.UnixMilli(member.HeardMillis)
 			if !member.Reachable {

@@ -28,6 +28,7 @@ type MemberFloor struct {
 	Complete  bool          // all entries up to that head (or the seal, or the cut) are here
 	Sealed    bool          // sealed, left or revoked: Floor does not matter, Complete does
 	Self      bool          // an incarnation of this replica's own device
+	Offset    time.Duration // its wall clock minus this one's, as measured; zero if it was not
 	LastHeard time.Time     // when it was last heard of; for the reason only
 	Reason    string        // why it lags, if the replica knows better ("asleep since ...")
 }
@@ -87,6 +88,9 @@ func (h *Horizon) Grade(t hlc.Timestamp) (grade string, unheard []Unheard) {
 	return grade, unheard
 }
 
+// clockNoise is how far off a clock may be measured without being named.
+const clockNoise = 2 * time.Second
+
 const maxCounter = 1<<16 - 1
 
 // lacks says what keeps a member from vouching for everything below t; empty
@@ -110,7 +114,10 @@ func (m *MemberFloor) lacks(t, limit hlc.Timestamp, h *Horizon) string {
 	case m.Floor.IsZero():
 		return "never heard of"
 	case !m.LastHeard.IsZero() && h.Now.Sub(m.LastHeard) < time.Minute:
-		return fmt.Sprintf("clock %s behind, or its promise is on the way", age(t.Time().Sub(m.Floor.Time())))
+		if m.Offset < -clockNoise {
+			return fmt.Sprintf("clock %s behind; its promise is on the way", age(-m.Offset))
+		}
+		return "its promise is on the way"
 	}
 	return fmt.Sprintf("not heard since %s", m.Floor.Time().Format(time.RFC3339))
 }
