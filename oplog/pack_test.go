@@ -4,9 +4,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"hash/crc32"
 	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -244,5 +250,32 @@ func checkPack(t *testing.T, b []byte) {
 		default:
 			w.Chunk(c)
 		}
+	}
+}
+
+// L8: docs/format-export.md shows the golden pack.
+func TestL8_ExportPageShowsGoldenBytes(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "docs", "format-export.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := regexp.MustCompile("(?s)<!-- pack-v0 -->\n```\n(.*?)```\n").FindSubmatch(page)
+	if block == nil {
+		t.Fatal("no worked example")
+	}
+	var got []byte
+	for line := range strings.Lines(string(block[1])) {
+		offset, digits, _ := strings.Cut(strings.TrimSpace(line), "  ")
+		if n, err := strconv.Atoi(offset); err != nil || n != len(got) {
+			t.Errorf("line %q is at offset %d", line, len(got))
+		}
+		b, err := hex.DecodeString(strings.ReplaceAll(digits, " ", ""))
+		if err != nil {
+			t.Errorf("line %q: %v", line, err)
+		}
+		got = append(got, b...)
+	}
+	if want := golden(t, "pack-v0", nil); !bytes.Equal(got, want) {
+		t.Errorf("the page shows\n%x\nthe golden file has\n%x", got, want)
 	}
 }

@@ -170,7 +170,7 @@ func TestStatus_TellsDriftAndError(t *testing.T) {
 		t.Errorf("durable on %v, not yet %v", on, notYet)
 	}
 	st, err := a.Status()
-	if err != nil || st.Label != "a" || st.Mesh != a.Mesh() || len(st.Views) != 2 || st.Views[1].Rows != 2 || st.Clock.Timestamp == 0 {
+	if err != nil || st.Label != "a" || st.Mesh != a.Mesh() || len(st.Views) != 3 || st.Views[1].Rows != 2 || st.Clock.Timestamp == 0 {
 		t.Errorf("status %+v, %v", st, err)
 	}
 	b = mustOpen(t, cfgB)
