@@ -47,6 +47,7 @@ func TestScript(t *testing.T) {
 
 			"agekey":    ageKeyCmd,
 			"entryhash": entryHashCmd,
+			"erasedby":  erasedByCmd,
 
 			"awaitwaits":  awaitWaitsCmd,
 			"interrupted": interruptedCmd,

@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"os"
+	"strings"
+	"time"
 
 	"filippo.io/age"
 	"github.com/rogpeppe/go-internal/testscript"
@@ -34,4 +36,19 @@ func entryHashCmd(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("no entry in %s", args[0])
 	}
 	ts.Setenv(args[1], page.Entries[0].Hash)
+}
+
+// erasedByCmd is `erasedby LINE`: it returns when `tally erase --status` has
+// the line. The test's own deadline is the only limit.
+func erasedByCmd(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: erasedby LINE")
+	}
+	for ; ; time.Sleep(50 * time.Millisecond) {
+		out, err := scriptCommand(ts, "tally", "erase", "--status").Output()
+		ts.Check(err)
+		if strings.Contains(string(out), args[0]) {
+			return
+		}
+	}
 }
