@@ -105,7 +105,7 @@ func checkLeave(log *oplog.Log, self oplog.DeviceKey, dir string) error {
 		return storeError(dir, err)
 	}
 	if n > 0 || len(origins) > 1 || len(origins) == 1 && origins[0].Key != self {
-		return errorf(CodeConflict, dir, "join from a fresh home, for example with TALLY_HOME=DIR; entries cannot be brought along yet",
+		return errorf(CodeConflict, dir, "join with a new replica, TALLY_HOME=DIR tally join TOKEN, and keep this one to read; entries cannot be brought along yet (docs/command-line.md)",
 			"the store in %s belongs to another mesh and holds %d entries of users and %d origins", dir, n, len(origins))
 	}
 	return nil

@@ -77,7 +77,11 @@ func newRoot(a *app) *cobra.Command {
 		Short: "One log, every machine: what your coding agents know and agree on",
 		Long: `Tallystick keeps one signed log of what coding agents know and agree on, with a
 full replica on every machine you own. Agents talk to the replica on their own
-machine; replicas find each other and converge, also after months apart.`,
+machine; replicas find each other and converge, also after months apart.
+
+Every flag has a variable: --http is TALLY_HTTP, --home is TALLY_HOME. Exit codes:
+0 done, 1 failure, 2 usage, 3 not found, 4 conflict, 5 nothing came in time,
+6 not reachable, 7 done in part, 130 interrupted.`,
 		Example: `  tally up                       run the replica of this machine
   claude mcp add --scope user tally -- tally mcp --agent claude
   tally invite                   let another machine join
