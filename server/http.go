@@ -188,7 +188,7 @@ func newHTTPHandler(b Backend, o HTTPOptions) (http.Handler, error) {
 			next.ServeHTTP(w, r)
 		}))
 	}
-	h = guard(h)
+	h = guard(jsonErrors(h))
 	mux := http.NewServeMux()
 	mux.Handle("/mcp", limitInFlight(h, o.MaxInFlight))
 	if e, ok := b.(ending); ok {
