@@ -202,6 +202,7 @@ func (d *doctor) owner(ctx context.Context) *server.Client {
 			d.add("ballast", checkFail, "free some space on the disk of "+d.h.Data, "there is none to drop")
 		default:
 			d.add("ballast", checkFixed, "free some space soon; the next start with plenty of room makes a new one", "dropped, %d MiB are free again", n>>20)
+			d.diskAgain()
 			c, err = d.a.connect(ctx)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -93,6 +94,16 @@ func (d *doctor) disk() {
 		d.add("ballast", checkOK, "", "%d MiB to drop when the disk is full", info.Size()>>20)
 	} else {
 		d.add("ballast", checkWarn, "the next start makes one when there is plenty of room, unless TALLY_BALLAST is off", "there is none to drop when the disk is full")
+	}
+}
+
+// diskAgain looks at the disk once more, after room was made.
+func (d *doctor) diskAgain() {
+	d.d.Checks = slices.DeleteFunc(d.d.Checks, func(c check) bool { return c.Name == "disk" })
+	if free, ok := freeDisk(d.h.Data); ok && free >= reserveBytes {
+		d.add("disk", checkWarn, "free some space", "only %d MiB are free", free>>20)
+	} else {
+		d.add("disk", checkFail, "free some space; writes are refused until then", "still too little is free, %d MiB must be", int64(reserveBytes)>>20)
 	}
 }
 

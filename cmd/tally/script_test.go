@@ -48,6 +48,7 @@ func TestScript(t *testing.T) {
 			"agekey":    ageKeyCmd,
 			"entryhash": entryHashCmd,
 			"erasedby":  erasedByCmd,
+			"breakview": breakViewCmd,
 
 			"awaitwaits":  awaitWaitsCmd,
 			"interrupted": interruptedCmd,

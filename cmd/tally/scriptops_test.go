@@ -3,10 +3,12 @@ package main
 import (
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
 	"filippo.io/age"
+	"github.com/dgraph-io/badger/v4"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"tallystick/server"
@@ -51,4 +53,29 @@ func erasedByCmd(ts *testscript.TestScript, neg bool, args []string) {
 			return
 		}
 	}
+}
+
+// breakViewCmd is `breakview HOME VIEW`: one row of a view of a stopped replica
+// is lost, as by a fault of the disk that no checksum has seen.
+func breakViewCmd(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: breakview HOME VIEW")
+	}
+	dir := ts.MkAbs(args[0])
+	file, err := os.ReadFile(filepath.Join(dir, "state", "store.key"))
+	ts.Check(err)
+	db, err := badger.Open(badger.DefaultOptions(filepath.Join(dir, "data", "store")).WithEncryptionKey(file[13 : len(file)-4]).
+		WithIndexCacheSize(16 << 20).WithMemTableSize(8 << 20).WithLogger(nil))
+	ts.Check(err)
+	err = db.Update(func(tx *badger.Txn) error {
+		prefix := []byte("v" + args[1] + "\x00")
+		it := tx.NewIterator(badger.IteratorOptions{Prefix: prefix})
+		defer it.Close()
+		if it.Rewind(); !it.Valid() {
+			ts.Fatalf("view %s has no row", args[1])
+		}
+		return tx.Delete(it.Item().KeyCopy(nil))
+	})
+	ts.Check(err)
+	ts.Check(db.Close())
 }
