@@ -84,7 +84,7 @@ func TestBadInput(t *testing.T) {
 		{"event_list", `{"timeout_ms":5}`, CodeUnknownField, "timeout_ms"},
 		{"event_wait", `{"timeout_ms":-1}`, CodeInvalidArgument, "timeout_ms"},
 		{"event_wait", `{"timeout_ms":300001}`, CodeInvalidArgument, "timeout_ms"},
-		{"event_wait", `{"type":[]	,"order":"asc"}`, CodeUnknownField, "order"},
+		{"event_wait", `{"type":["x"],"order":"asc"}`, CodeUnknownField, "order"},
 		{"event_wait", `{"type":[null],"timeout_ms":0}`, CodeInvalidArgument, "type"},
 		{"event_wait", `{"to_agent":{"a":1}}`, CodeInvalidArgument, "to_agent"},
 		{"event_ack", `{}`, CodeInvalidArgument, "event_id"},

@@ -209,6 +209,9 @@ func (p *param) decodeList(raw json.RawMessage) (any, *Error) {
 	if err := json.Unmarshal(raw, &items); err != nil {
 		return nil, p.wrong("broken JSON")
 	}
+	if len(items) == 0 && p.kind == kindTokens {
+		return nil, invalid(p.name, "leave the field out to match any, or name at least one", "%s is an empty list", p.name)
+	}
 	if len(items) > p.maxItems {
 		return nil, p.tooLarge(len(items), p.maxItems, "items")
 	}
@@ -261,7 +264,7 @@ func (p *param) decodeString(raw json.RawMessage) (any, *Error) {
 		s = strings.TrimSpace(s)
 	}
 	if p.enum != nil && s == "" && !p.required {
-		return "", nil // an empty status means none
+		return "", nil // blank means none, or any in a filter, as the contract of events has it
 	}
 	if p.enum != nil {
 		for _, v := range p.enum {

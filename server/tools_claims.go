@@ -68,7 +68,55 @@ func (s *Service) eventAck(ctx context.Context, c *call) (any, *Error) {
 	if out.Outcome == claim.Recorded && t.Closed != "" && t.Closed != r.ID {
 		out.Note = "the task was closed already by " + t.Closed + " of " + t.ClosedBy + "; this ack is kept and changes nothing"
 	}
+	if out.Note == "" && out.Outcome == claim.Recorded && t.Closed == "" {
+		gaveUp, err := s.givesUp(ref)
+		if err != nil {
+			return nil, s.asError(ctx, err)
+		}
+		out.Note = idleNote(&r, &t, gaveUp)
+	}
 	return out, nil
+}
+
+// givesUp reports whether an ack names a claim that it gives up.
+func (s *Service) givesUp(ref oplog.Ref) (yes bool, err error) {
+	err = s.d.Log.View(func(snap oplog.Snapshot) error {
+		e, err := snap.Entry(ref)
+		if err != nil {
+			return err
+		}
+		raw, err := logstream.Decode(&e)
+		yes = !raw.Claim.IsZero()
+		return err
+	})
+	return yes, err
+}
+
+// idleNote says that an ack which would close a task, or give up a claim, did
+// neither.
+func idleNote(r *logstream.Record, t *claim.Task, gaveUp bool) string {
+	if t.Request == "" && t.Claim == nil {
+		return "" // no task, as far as is known here
+	}
+	who := "nobody holds the task"
+	if t.Claim != nil {
+		if t.Claim.Holder == r.FromAgent && t.Claim.Origin == r.Origin && r.Status != logstream.StatusSuperseded {
+			return ""
+		}
+		who = t.Claim.Holder + " holds it until " + t.Claim.LeaseEnds
+	}
+	switch r.Status {
+	case logstream.StatusFailed:
+		return "this ack is kept and changes nothing: only the holder's failed closes a task, and " + who
+	case logstream.StatusSuperseded:
+		if gaveUp {
+			return ""
+		}
+		return "this ack is kept and changes nothing: only the requester can withdraw a task, only a claimant give up its claim, and " + who
+	case logstream.StatusReady, logstream.StatusBlocked:
+		return "this ack is kept and does not touch the claim: " + who
+	}
+	return ""
 }
 
 // claimOutcome says what a claim that was appended is worth now. It was won
