@@ -112,6 +112,9 @@ func finish(ctx context.Context, err error, stderr io.Writer, asJSON bool) int {
 		return exitFailure
 	}
 	e := asError(err)
+	if ctx.Err() != nil && e.Code == server.CodeTimedOut { // ended from outside; the time was not over
+		return exitFailure
+	}
 	if asJSON {
 		fmt.Fprintf(stderr, "%s\n", e.JSON())
 		return exitCode(e.Code)

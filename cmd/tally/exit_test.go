@@ -68,6 +68,10 @@ func TestInterruptedIs130(t *testing.T) {
 		if got := finish(ctx, fmt.Errorf("wait: %w", ctx.Err()), &out, false); got != want || out.Len() > 0 {
 			t.Errorf("%v: exit code %d (%q), want %d", cause, got, out.String(), want)
 		}
+		// The same through the socket, which has made an error object of it.
+		if got := finish(ctx, server.AsError(ctx.Err()), &out, false); got != want || out.Len() > 0 {
+			t.Errorf("%v through the socket: exit code %d (%q), want %d", cause, got, out.String(), want)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"strings"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -27,6 +28,9 @@ Git repository of the working directory. Without --agent it only reads.`,
 		Args: positional(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s := server.Session{Client: "mcp"}
+			if cmd.Flags().Changed("agent") && strings.TrimSpace(a.agent) == "" {
+				return usage("agent", "name it, e.g. --agent claude, or leave the flag out to only read", "--agent is empty")
+			}
 			if a.agent != "" {
 				var err error
 				if s, err = session(a.agent, a.Dir, "mcp"); err != nil {
