@@ -66,8 +66,10 @@ func TestT5_EveryReplicaReceiptsAnErase(t *testing.T) {
 	c := mustJoin(t, b, erasable(t, "c"))
 	receipted(t, a, a, b, c)
 	converged(t, a, c)
-	if a.settleErasures(testContext(t)) != nil || a.settleErasures(testContext(t)) != nil {
-		t.Fatal("settling again fails")
+	for range 2 { // the second finds nothing to look at
+		if err := a.settleErasures(testContext(t)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	var receipts int
 	err := a.View(func(s oplog.Snapshot) error {
