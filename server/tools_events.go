@@ -195,6 +195,9 @@ func (s *Service) eventWait(ctx context.Context, c *call) (any, *Error) {
 	if bad != nil {
 		return nil, bad
 	}
+	if page.Events == nil {
+		page.Events = []logstream.Record{}
+	}
 	r := waitResult{TimedOut: timedOut, Events: page.Events, Count: page.Count, HasMore: page.HasMore, Truncated: page.Truncated, NextCursor: page.NextCursor}
 	if c.args.has("from_agent") {
 		r.Note = fromNote

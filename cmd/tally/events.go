@@ -24,6 +24,9 @@ type event struct {
 	Status        string          `json:"status"`
 	Body          string          `json:"body"`
 	CreatedAt     string          `json:"created_at"`
+	Computed      bool            `json:"computed"`
+	Grade         string          `json:"grade"`
+	Metadata      json.RawMessage `json:"metadata"`
 }
 
 func newEvents(a *app) *cobra.Command {
@@ -51,9 +54,11 @@ type eventFilter struct {
 	since, cursor, sinceTime                         string
 	types, to                                        []string
 	limit                                            int
+	fs                                               *pflag.FlagSet
 }
 
 func (f *eventFilter) flags(fs *pflag.FlagSet, limit bool) {
+	f.fs = fs
 	fs.StringVar(&f.stream, "stream", "", "only this stream, e.g. project/x")
 	fs.StringVar(&f.room, "room", "", "only this room")
 	fs.StringVar(&f.topic, "topic", "", "only this topic")
@@ -86,7 +91,7 @@ func (f *eventFilter) args(lists bool) (args, error) {
 			return nil, usage(flag, "give --"+flag+" once, or use tally events wait or watch", "--%s is given %d times", flag, len(values))
 		}
 	}
-	if f.limit != 0 {
+	if f.fs.Changed("limit") {
 		in["limit"] = f.limit
 	}
 	return in, nil
@@ -102,9 +107,38 @@ func (a *app) printEvent(e event) {
 	if e.Status != "" {
 		status = " [" + oneLine(e.Status, 20) + "]"
 	}
-	fmt.Fprintf(a.Stdout, "%s  %s  %s%s  %s/%s  %s%s\n", shortTime(e.CreatedAt), oneLine(e.ID, 64),
+	id := oneLine(e.ID, 64)
+	if e.Computed { // it is in no log, and told anew each time until the loss is settled
+		id = "(notice)"
+	}
+	fmt.Fprintf(a.Stdout, "%s  %s  %s%s  %s/%s  %s%s\n", shortTime(e.CreatedAt), id,
 		oneLine(e.FromAgent, 80), to, oneLine(e.Stream, 80), oneLine(e.Room, 40), oneLine(e.Type, 64), status)
+	if loss := e.loss(); loss != "" {
+		fmt.Fprintf(a.Stdout, "    %s\n", loss)
+	}
 	if e.Body != "" {
 		fmt.Fprintf(a.Stdout, "%s\n", block(e.Body, "    "))
 	}
+}
+
+// loss says what a notice to the loser of a claim tells; empty for other
+// events.
+func (e *event) loss() string {
+	var n struct {
+		Claim     string `json:"claim"`
+		Winner    string `json:"winner"`
+		Automatic bool   `json:"automatic"`
+	}
+	if json.Unmarshal(e.Metadata, &n) != nil || !n.Automatic || n.Claim == "" {
+		return ""
+	}
+	grade := e.Grade
+	if grade == "" {
+		grade = "settled" // before that no ack is written
+	}
+	task := ""
+	if e.CorrelationID != "" {
+		task = " on " + oneLine(e.CorrelationID, 80)
+	}
+	return "the claim " + oneLine(n.Claim, 64) + task + " is lost to " + oneLine(n.Winner, 64) + " (" + oneLine(grade, 20) + "); stop working on it"
 }

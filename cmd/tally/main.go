@@ -102,6 +102,9 @@ Every flag has a variable: --http is TALLY_HTTP, --home is TALLY_HOME. Exit code
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("", "see "+cmd.CommandPath()+" --help", "%v", err)
 	})
+	root.Version = programVersion().Version
+	root.SetVersionTemplate("tally {{.Version}}\n")
+	root.SetHelpCommand(newHelp())
 	root.AddCommand(
 		newUp(a), newStop(a), newInit(a), newRules(a), newHook(a), newMCP(a), newInvite(a), newJoin(a), newStatus(a), newEvents(a),
 		newClaims(a), newInbox(a), newTasks(a), newMerges(a), newSummaries(a), newMemory(a), newCheckpoint(a), newSearch(a), newArtifact(a), newImport(a), newExport(a),
@@ -111,13 +114,35 @@ Every flag has a variable: --http is TALLY_HTTP, --home is TALLY_HOME. Exit code
 	return root
 }
 
+// newHelp is `tally help COMMAND`, which says so when there is none.
+func newHelp() *cobra.Command {
+	return &cobra.Command{
+		Use:     "help [COMMAND]",
+		Short:   "Show the help of a command",
+		Example: "  tally help events wait",
+		RunE: func(cmd *cobra.Command, words []string) error {
+			about, rest, err := cmd.Root().Find(words)
+			if err != nil {
+				return err
+			}
+			if len(rest) > 0 {
+				return group(about, rest)
+			}
+			return about.Help()
+		},
+	}
+}
+
 // group is what a command that only holds others does: without words it shows
 // its help, with an unknown one it says so.
 func group(cmd *cobra.Command, args []string) error {
+	hint := "see " + cmd.CommandPath() + " --help"
+	if asJSON, _ := cmd.Flags().GetBool("json"); len(args) == 0 && asJSON {
+		return usage("command", hint, "%s needs a command", cmd.CommandPath())
+	}
 	if len(args) == 0 {
 		return cmd.Help()
 	}
-	hint := "see " + cmd.CommandPath() + " --help"
 	cmd.SuggestionsMinimumDistance = 2
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		hint = "did you mean " + cmd.CommandPath() + " " + near[0] + "?"

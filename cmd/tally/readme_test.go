@@ -124,7 +124,8 @@ var volatile = []struct {
 	{regexp.MustCompile(`(held by desk-you), (?:provisional|settled) `), "$1, GRADE "},
 	{regexp.MustCompile(`[ \t]+`), " "},
 	// A loss is told at once by a computed row, and by an event once it is settled.
-	{regexp.MustCompile(`TIME (?:EVENT )?(desk-you -> desk-you)`), "TIME $1"},
+	{regexp.MustCompile(`TIME (?:EVENT|\(notice\)) (desk-you -> desk-you)`), "TIME $1"},
+	{regexp.MustCompile(`(is lost to EVENT) \((?:provisional|settled)\)`), "$1"},
 	{regexp.MustCompile(`(?m) $`), ""},
 }
 

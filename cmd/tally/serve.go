@@ -61,12 +61,16 @@ func (a *app) serve(ctx context.Context, h home, s settings, log *slog.Logger, r
 	if ln != nil {
 		defer ln.Close()
 	}
-	s.choosePort()
+	taken := s.choosePort()
 	rep, err := replica.Open(ctx, replicaConfig(h, s, log))
 	if err != nil {
 		return err
 	}
 	defer closing(&err, "close the replica", rep.Close)
+	if s.labelTyped && s.Label != rep.Label() {
+		return &server.Error{Code: server.CodeConflict, Field: "label", Message: fmt.Sprintf("this replica is named %s, not %s", rep.Label(), s.Label),
+			Hint: "its label was fixed by its first start or its join: leave --label out, or make another replica with TALLY_HOME=DIR"}
+	}
 	if s.Label != "" && s.Label != rep.Label() {
 		log.Warn("the label is fixed by the admission; the one given is not used", "label", rep.Label(), "given", s.Label)
 	}
@@ -130,7 +134,7 @@ func (a *app) serve(ctx context.Context, h home, s settings, log *slog.Logger, r
 
 	info := upInfo{
 		Label: rep.Label(), ID: replicaID(rep.Self().ID), Mesh: rep.Mesh().String(), New: fresh,
-		Listen: rep.ListenAddr(), Socket: socket.Path(), Data: h.Data, PID: os.Getpid(), HTTP: deps.HTTPURL(),
+		Listen: rep.ListenAddr(), Socket: socket.Path(), Data: h.Data, PID: os.Getpid(), HTTP: deps.HTTPURL(), Taken: taken,
 	}
 	log.Info("serving", "label", info.Label, "mesh", info.Mesh, "listen", info.Listen, "http", info.HTTP, "pid", info.PID)
 	if err := ready(info); err != nil {

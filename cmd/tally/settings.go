@@ -41,6 +41,8 @@ type settings struct {
 	// again, so that clients find it where it was, but not insisted on.
 	LastHTTP string `json:"last_http,omitempty"`
 
+	labelTyped bool // --label was given on the command line
+
 	saved map[string]bool // flags whose value comes from the last time
 }
 
@@ -140,28 +142,30 @@ func (s *settings) save(h home) error {
 }
 
 // choosePort settles the mesh address: the one given, else the default. When
-// another program has a port that nobody asked for, any free one does.
-func (s *settings) choosePort() {
+// another program has a port that nobody asked for, any free one does; taken
+// is then the address that was not to be had.
+func (s *settings) choosePort() (taken string) {
 	if s.Listen == "" {
 		s.Listen, s.AnyPort = defaultListen, true
 	}
 	host, port, err := net.SplitHostPort(s.Listen)
 	if err != nil {
-		return // the replica says what is wrong with it
+		return "" // the replica says what is wrong with it
 	}
 	if port == "0" {
 		s.AnyPort = true
-		return
+		return ""
 	}
 	if !s.AnyPort {
-		return
+		return ""
 	}
 	l, err := net.Listen("tcp", s.Listen)
 	if err == nil {
 		l.Close()
 	} else if addressInUse(err) {
-		s.Listen = net.JoinHostPort(host, "0")
+		taken, s.Listen = s.Listen, net.JoinHostPort(host, "0")
 	}
+	return taken
 }
 
 // check refuses what cannot be, before anything is made or kept.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -99,9 +100,28 @@ func newStatus(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if a.json {
+				return a.printJSON(withProcess(st))
+			}
 			return show(a, st.Status, func(m meshStatus) error { return a.printStatus(m, st) })
 		},
 	}
+}
+
+// withProcess is mesh_status and, beside its keys, what is known of the owner
+// process.
+func withProcess(st server.ProcessStatus) json.RawMessage {
+	process, err := json.Marshal(struct {
+		PID     int    `json:"pid"`
+		Version string `json:"version"`
+		HTTP    string `json:"http"` // empty: none is served
+		Waiting int    `json:"waiting"`
+	}{st.PID, st.Version, st.HTTP, st.Waiting})
+	status := bytes.TrimSpace(st.Status)
+	if err != nil || len(status) < 3 || status[len(status)-1] != '}' {
+		return st.Status
+	}
+	return append(append(bytes.Clone(status[:len(status)-1]), ','), process[1:]...)
 }
 
 func (a *app) printStatus(m meshStatus, p server.ProcessStatus) error {

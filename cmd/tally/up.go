@@ -25,6 +25,8 @@ type upInfo struct {
 	Socket string `json:"socket"`
 	Data   string `json:"data"`
 	PID    int    `json:"pid"`
+	// Taken is the mesh address that another program had.
+	Taken string `json:"listen_taken,omitempty"`
 }
 
 func newUp(a *app) *cobra.Command {
@@ -35,7 +37,8 @@ func newUp(a *app) *cobra.Command {
 		Short: "Run the replica of this machine in the foreground",
 		Long: `Run the replica of this machine until it is interrupted or stopped. With nothing
 set up it makes a mesh of one and says what to do next. The flags are remembered
-for owners that other verbs start in the background.`,
+for owners that other verbs start in the background; the label is fixed by the
+first start or by the join.`,
 		Example: `  tally up
   tally up --label desk --listen 0.0.0.0:7717 --http 127.0.0.1:7718
   TALLY_HOME=/tmp/b tally up --label b --listen 127.0.0.1:0 --static --peer 127.0.0.1:7717`,
@@ -48,6 +51,7 @@ for owners that other verbs start in the background.`,
 			if err := s.load(cmd, h); err != nil {
 				return err
 			}
+			s.labelTyped = typed(cmd, "label")
 			if detached {
 				return a.upDetached(cmd.Context(), h, s)
 			}
@@ -56,7 +60,11 @@ for owners that other verbs start in the background.`,
 				level = slog.LevelInfo
 			}
 			log := slog.New(slog.NewTextHandler(a.Stderr, &slog.HandlerOptions{Level: level}))
-			return a.serve(cmd.Context(), h, s, log, func(i upInfo) error { return a.announce(i) })
+			err = a.serve(cmd.Context(), h, s, log, func(i upInfo) error { return a.announce(i) })
+			if err == nil || cmd.Context().Err() != nil {
+				a.say("stopped")
+			}
+			return err
 		},
 	}
 	s.flags(cmd)
@@ -114,6 +122,9 @@ func (a *app) announce(i upInfo) error {
 	a.say("replica %s is up in mesh %s%s", i.Label, i.Mesh, made)
 	a.say("  data      %s", i.Data)
 	a.say("  mesh      %s", i.Listen)
+	if i.Taken != "" {
+		a.say("            %s is taken by another program; --listen HOST:PORT pins one", i.Taken)
+	}
 	if i.HTTP != "" {
 		a.say("  MCP http  %s", i.HTTP)
 	}

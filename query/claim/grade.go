@@ -112,7 +112,7 @@ func (m *MemberFloor) lacks(t, limit hlc.Timestamp, h *Horizon) string {
 	case m.Floor > t:
 		return "not all of its entries have arrived"
 	case m.Floor.IsZero():
-		return "never heard of"
+		return "never heard from"
 	case !m.LastHeard.IsZero() && h.Now.Sub(m.LastHeard) < time.Minute:
 		if m.Offset < -clockNoise {
 			return fmt.Sprintf("clock %s behind; its promise is on the way", age(-m.Offset))
