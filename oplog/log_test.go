@@ -440,3 +440,41 @@ func TestL4_FloorRisesAndHoldsAcrossRestart(t *testing.T) {
 		t.Errorf("forged floor: %v", err)
 	}
 }
+
+// TestM2_SnapshotIsWholeBeforeItIsPublished: a reader whose snapshot falls
+// between the commit of a new origin's first entries and the moment the log
+// tells of them finds every entry that the snapshot shows.
+func TestM2_SnapshotIsWholeBeforeItIsPublished(t *testing.T) {
+	var l *testLog
+	looked := 0
+	look := func(point string) {
+		if point != pointCommitted {
+			return
+		}
+		err := l.View(func(s Snapshot) error {
+			return s.Arrived(0, false, func(n uint64, e *Entry) (bool, error) {
+				looked++
+				got, err := s.Entry(e.Ref())
+				if err != nil || got.Hash != e.Hash {
+					t.Errorf("arrival %d is shown and not found: %v", n, err)
+				}
+				return true, nil
+			})
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	ready := make(chan struct{})
+	l = openTest(t, "a", func(c *Config) {
+		c.hook = func(point string) {
+			<-ready
+			look(point)
+		}
+	})
+	close(ready)
+	mustAppend(t, l, note("first"))
+	if looked == 0 {
+		t.Error("nobody looked")
+	}
+}

@@ -51,27 +51,28 @@ func getEntry(get func([]byte) ([]byte, error), p place) (e Entry, arrival uint6
 	return e, binary.BigEndian.Uint64(v[1:]), nil
 }
 
-func (s *snapshot) place(ref Ref) (place, error) {
+// find reads the entry a Ref names. What the log knows in memory of origins
+// may be a commit older than the snapshot, so it only serves as a short cut:
+// when it does not lead to the entry, the snapshot's own table of hashes does.
+func (s *snapshot) find(ref Ref) (Entry, uint64, error) {
 	s.l.mu.RLock()
 	lanes := s.l.byID[ref.Origin()]
 	s.l.mu.RUnlock()
-	switch len(lanes) {
-	case 0:
-		return place{}, ErrNotFound
-	case 1:
-		return place{lanes[0], ref.Seq()}, nil
+	if len(lanes) == 1 {
+		e, arrival, err := getEntry(s.kv.get, place{lanes[0], ref.Seq()})
+		if err == nil && e.Ref() == ref {
+			return e, arrival, nil
+		}
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			return Entry{}, 0, err
+		}
 	}
-	// Several branches have entries of that seq: the hash tells which.
 	tag := ref.Tag()
 	v, err := s.kv.get(hashKey(tag[:]))
 	if err != nil {
-		return place{}, err
+		return Entry{}, 0, err
 	}
-	return placeOf(v)
-}
-
-func (s *snapshot) find(ref Ref) (Entry, uint64, error) {
-	p, err := s.place(ref)
+	p, err := placeOf(v)
 	if err != nil {
 		return Entry{}, 0, err
 	}
