@@ -53,6 +53,9 @@ type Config struct {
 	Peers     []string // addresses to dial besides the remembered ones
 	Static    bool     // no memberlist: Peers and remembered addresses only
 
+	// Keyring keeps the store's key where the system keeps secrets (T3). Nil, or
+	// one that does not answer when the key is made, leaves it in a key file.
+	Keyring     Keyring
 	Projections []oplog.Projection // folds of the domains; membership is put before them
 	Reactors    []Reactor
 

@@ -55,7 +55,7 @@ func openKeys(cfg *Config, log *slog.Logger) (*keys, error) {
 	}
 	k := &keys{device: ed25519.NewKeyFromSeed(seed)}
 	if !cfg.PlainStore {
-		k.store, err = openKey(filepath.Join(cfg.StateDir, storeKeyFile), storeKeyMagic, 32, hasStore, cfg.Rand, log)
+		k.store, err = openStoreKey(cfg, hasStore, log)
 		if err != nil {
 			return nil, err
 		}
