@@ -64,9 +64,9 @@ func TestInspector(t *testing.T) {
 	}](h, "token", "--agent", "claude", "--project", "demo").Token
 
 	bin := tally(t)
-	t.Setenv("TALLY_HOME", h.home)
 	for name, how := range map[string][]string{
-		"stdio": {"--", bin, "mcp", "--agent", "claude"},
+		// The inspector hands no environment on.
+		"stdio": {"--", bin, "mcp", "--home", h.home, "--agent", "claude"},
 		"http":  {"--server-url", up.HTTP, "--transport", "http", "--header", "Authorization: Bearer " + token},
 	} {
 		t.Run(name, func(t *testing.T) {
