@@ -141,11 +141,20 @@ func (l *Log) rebuild(ctx context.Context, views []int, progress func(done, tota
 	if len(j.old) == 0 {
 		return nil
 	}
-	w := &wipeJob{waiter: newWaiter(), prefixes: j.old}
+	l.tidying.Lock()
+	defer l.tidying.Unlock()
+	return l.wipe(ctx, j.old...)
+}
+
+// wipe drops the keys with the prefixes; the caller holds tidying. Once the
+// writer has the job it is waited for, whatever ctx says: letting go of tidying
+// while it runs would let the next one begin.
+func (l *Log) wipe(ctx context.Context, prefixes ...[]byte) error {
+	w := &wipeJob{waiter: newWaiter(), prefixes: prefixes}
 	if err := l.submit(ctx, w); err != nil {
 		return err
 	}
-	return l.wait(ctx, w.waiter)
+	return l.wait(context.WithoutCancel(ctx), w.waiter)
 }
 
 // loadErased reads which entries are named by an erase.
@@ -447,11 +456,9 @@ func (j *wipeJob) run(l *Log) error {
 // that erased bytes are gone from every file. It may take long on a large
 // store; reads and writes go on.
 func (l *Log) Purge(ctx context.Context) error {
-	j := &wipeJob{waiter: newWaiter(), prefixes: [][]byte{{0xff}}} // no such table: only the writing out
-	if err := l.submit(ctx, j); err != nil {
-		return err
-	}
-	if err := l.wait(ctx, j.waiter); err != nil {
+	l.tidying.Lock()
+	defer l.tidying.Unlock()
+	if err := l.wipe(ctx, []byte{0xff}); err != nil { // no such table: only the writing out
 		return err
 	}
 	if f, ok := l.db.(interface{ flatten() error }); ok {

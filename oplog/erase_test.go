@@ -191,3 +191,29 @@ func TestL8_RebuildWhileWriting(t *testing.T) {
 		t.Errorf("reopened %+v, folded %+v", got, want)
 	}
 }
+
+// TestT5_TidyingTakesTurns compacts and drops keys from several sides, and
+// closes in the middle: the race detector sees when two of them meet in badger.
+func TestT5_TidyingTakesTurns(t *testing.T) {
+	l := openTest(t, "a", onDisk(t), withContent)
+	write(t, l, "x", 50)
+	var wg sync.WaitGroup
+	for i := range 6 {
+		wg.Go(func() {
+			tidy := l.Purge
+			if i%3 == 0 {
+				tidy = func(ctx context.Context) error { return l.Rebuild(ctx, nil) }
+			}
+			if err := tidy(context.Background()); err != nil && !errors.Is(err, ErrClosed) {
+				t.Error(err)
+			}
+		})
+	}
+	if err := l.Purge(context.Background()); err != nil {
+		t.Error(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	wg.Wait()
+}

@@ -131,6 +131,7 @@ type Log struct {
 	w writer // owned by the writer goroutine
 
 	turning sync.Mutex // one TurnToken at a time
+	tidying sync.Mutex // one drop of keys or compaction at a time: badger stops and starts its own compactions in both
 
 	mu      sync.RWMutex
 	lanes   []*lane               // as committed; a lane is never changed in place
@@ -214,6 +215,8 @@ func (l *Log) Close() error {
 	l.closer.Do(func() {
 		close(l.quit)
 		<-l.done
+		l.tidying.Lock()
+		defer l.tidying.Unlock()
 		err = l.db.close()
 	})
 	<-l.done
