@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
@@ -26,12 +27,13 @@ its SHA-256. It is synced like everything else: its entry first, its content as
 the connection allows.`,
 		Example: `  tally artifact put fix.patch
   git diff | tally artifact put --kind patch -
+  tally artifact submit fix.patch --for evt_20260704T101112_0123456789ab --to desk:claude:x
   tally artifact get art_20260102T030405_0123456789ab > fix.patch
   tally artifact list`,
 		Args: cobra.ArbitraryArgs,
 		RunE: group,
 	}
-	cmd.AddCommand(newArtifactPut(a), newArtifactGet(a), newArtifactList(a))
+	cmd.AddCommand(newArtifactPut(a), newArtifactSubmit(a), newArtifactGet(a), newArtifactList(a))
 	return cmd
 }
 
@@ -39,6 +41,7 @@ the connection allows.`,
 type artifactRow struct {
 	ID        string   `json:"id"`
 	Kind      string   `json:"kind"`
+	SHA256    string   `json:"sha256"`
 	Size      int64    `json:"size"`
 	CreatedBy string   `json:"created_by"`
 	CreatedAt string   `json:"created_at"`
@@ -120,10 +123,14 @@ patch without its last newline, are on stderr.`,
 
 func newArtifactGet(a *app) *cobra.Command {
 	var out string
+	var wait time.Duration
 	cmd := &cobra.Command{
-		Use:     "get ID",
-		Short:   "Write an artifact's content, exactly as it was stored",
-		Example: "  tally artifact get art_20260102T030405_0123456789ab | git apply\n  tally artifact get art_20260102T030405_0123456789ab --output fix.patch",
+		Use:   "get ID",
+		Short: "Write an artifact's content, exactly as it was stored",
+		Long: `Write an artifact's content, exactly as it was stored: its SHA-256 is compared with
+that of the entry, and said with --output. An entry arrives before its content:
+--wait goes on asking until the content is here.`,
+		Example: "  tally artifact get art_20260102T030405_0123456789ab | git apply\n  tally artifact get art_20260102T030405_0123456789ab --output fix.patch --wait 1m",
 		Args:    positional("ID"),
 		RunE: func(cmd *cobra.Command, words []string) error {
 			s, err := session(a.agent, a.Dir, "cli")
@@ -142,7 +149,11 @@ func newArtifactGet(a *app) *cobra.Command {
 				}
 			}
 			bar := a.bytesBar("reading", -1)
-			raw, err := c.GetArtifact(cmd.Context(), server.ArtifactGet{Session: s, ID: words[0]}, io.MultiWriter(w, bar))
+			var raw json.RawMessage
+			err = retryMissing(cmd.Context(), wait, func() (err error) {
+				raw, err = c.GetArtifact(cmd.Context(), server.ArtifactGet{Session: s, ID: words[0]}, io.MultiWriter(w, bar))
+				return err
+			})
 			bar.Close()
 			if e := done(err == nil); err == nil {
 				err = e
@@ -155,6 +166,9 @@ func newArtifactGet(a *app) *cobra.Command {
 				return fmt.Errorf("read the answer: %w", err)
 			}
 			a.warn(row.Warnings)
+			if out != "" && !a.json {
+				a.say("sha256 %s, as it was stored by %s", oneLine(row.SHA256, 64), oneLine(row.CreatedBy, 120))
+			}
 			if a.json && out != "" {
 				return a.printJSON(raw)
 			}
@@ -162,6 +176,7 @@ func newArtifactGet(a *app) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVarP(&out, "output", "o", "", "write to this file instead of stdout")
+	cmd.Flags().DurationVar(&wait, "wait", 0, "wait so long for content that is not here yet")
 	return cmd
 }
 

@@ -26,6 +26,7 @@ type event struct {
 	CreatedAt     string          `json:"created_at"`
 	Computed      bool            `json:"computed"`
 	Grade         string          `json:"grade"`
+	ArtifactIDs   []string        `json:"artifact_ids"`
 	Metadata      json.RawMessage `json:"metadata"`
 }
 
@@ -115,6 +116,9 @@ func (a *app) printEvent(e event) {
 		oneLine(e.FromAgent, 80), to, oneLine(e.Stream, 80), oneLine(e.Room, 40), oneLine(e.Type, 64), status)
 	if loss := e.loss(); loss != "" {
 		fmt.Fprintf(a.Stdout, "    %s\n", loss)
+	}
+	for _, id := range e.ArtifactIDs {
+		fmt.Fprintf(a.Stdout, "    with %s\n", oneLine(id, 64))
 	}
 	if e.Body != "" {
 		fmt.Fprintf(a.Stdout, "%s\n", block(e.Body, "    "))

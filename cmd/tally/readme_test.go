@@ -112,6 +112,7 @@ var volatile = []struct {
 	by string
 }{
 	{regexp.MustCompile(`evt_\d{8}T\d{6}_[0-9a-f]{12}`), "EVENT"},
+	{regexp.MustCompile(`art_\d{8}T\d{6}_`), "art_TIME_"},
 	{regexp.MustCompile(`sum_[0-9a-f]{16}`), "SUMMARY"},
 	{regexp.MustCompile(`(mesh|rep)_[0-9a-f]{32}`), "$1"},
 	{regexp.MustCompile(`(task_[a-z_]+_)[0-9a-f]{8}`), "$1"},
