@@ -4,7 +4,10 @@ import (
 	"context"
 	"crypto/ed25519"
 	"fmt"
+	"os"
+	"strconv"
 	"testing"
+	"time"
 
 	"tallystick/oplog"
 	"tallystick/query"
@@ -94,27 +97,63 @@ func BenchmarkOwnSummaries(b *testing.B) {
 	}
 }
 
-// BenchmarkInbox is event_list(to_agent = me, limit 50) where one event in a
-// thousand is for me.
-func BenchmarkInbox(b *testing.B) {
-	for _, n := range []int{50_000, 200_000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			log := filled(b, n, func(i int) (oplog.Op, error) {
-				return logstream.NewOp("mac:claude:x", logstream.Event{Type: "status", Stream: "s", Room: "r", To: fmt.Sprintf("nas:agent%d:x", i%1000)})
-			})
-			f := logstream.Filter{To: []string{"nas:agent3:x"}}
-			for b.Loop() {
-				if err := log.View(func(s oplog.Snapshot) error {
-					p, err := query.Events(s, f, claim.Horizon{})
-					if p.Count != 50 {
-						b.Fatalf("%d", p.Count)
-					}
-					return err
-				}); err != nil {
-					b.Fatal(err)
+// BenchmarkEventPage is a page of 50 of event_list by inbox, correlation and
+// stream, out of 1,000 events and out of a million, in turns. "Common" is one
+// event in ten, "rare" are 60 at either size. TALLY_BENCH_EVENTS sets the
+// larger size.
+func BenchmarkEventPage(b *testing.B) {
+	big := 1_000_000
+	if s := os.Getenv("TALLY_BENCH_EVENTS"); s != "" {
+		var err error
+		if big, err = strconv.Atoi(s); err != nil || big < 1000 {
+			b.Fatalf("TALLY_BENCH_EVENTS=%q: want a number of at least 1000", s)
+		}
+	}
+	var logs [2]*oplog.Log
+	for i, n := range []int{1_000, big} {
+		logs[i] = filled(b, n, func(i int) (oplog.Op, error) {
+			at := func(every int) string {
+				switch {
+				case i%every == 1:
+					return "common"
+				case i%max(1, n/60) == 0:
+					return "rare"
 				}
+				return fmt.Sprint("other", i%1000)
 			}
+			return logstream.NewOp("mac:claude:x", logstream.Event{Type: "status", Stream: at(10), Room: "r", To: "nas:" + at(10) + ":x", Correlation: at(10), Body: "what became of it"})
 		})
+		if err := logs[i].Purge(context.Background()); err != nil { // settles what the load left behind
+			b.Fatal(err)
+		}
+	}
+	for _, how := range []string{"common", "rare"} {
+		for name, f := range map[string]logstream.Filter{
+			"inbox": {To: []string{"nas:" + how + ":x"}}, "correlation": {Correlation: how}, "stream": {Stream: how},
+		} {
+			b.Run(name+"/"+how, func(b *testing.B) {
+				var spent [2]time.Duration
+				for b.Loop() {
+					for i, log := range logs {
+						start := time.Now()
+						err := log.View(func(s oplog.Snapshot) error {
+							p, err := query.Events(s, f, claim.Horizon{})
+							if p.Count != 50 {
+								b.Fatalf("%d events", p.Count)
+							}
+							return err
+						})
+						if err != nil {
+							b.Fatal(err)
+						}
+						spent[i] += time.Since(start)
+					}
+				}
+				b.ReportMetric(float64(spent[0].Microseconds())/float64(b.N), "small-us")
+				b.ReportMetric(float64(spent[1].Microseconds())/float64(b.N), "big-us")
+				b.ReportMetric(float64(spent[1])/float64(spent[0]), "x_small")
+			})
+		}
 	}
 }
 

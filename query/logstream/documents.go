@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"tallystick/oplog"
+	"tallystick/query/carried"
 	"tallystick/query/document"
 )
 
@@ -76,7 +77,7 @@ func documentOf(e *oplog.Entry, raw *Raw) []document.Document {
 	}
 	d := document.Document{
 		ID: EventID(e.Ref()), Ref: e.Ref(), Kind: e.Kind, Namespace: string(raw.Stream), Category: string(raw.Type),
-		Identities: []string{e.Author}, Session: string(raw.Correlation), Time: e.Time.Millis(), Confidence: 1, State: document.Live,
+		Identities: []string{e.Author}, Session: string(raw.Correlation), Time: carried.Stamp(e).Millis(), Confidence: 1, State: document.Live,
 		Title: meta.Title + meta.Subject, Text: string(raw.Body),
 	}
 	if to := string(raw.To); to != "" && to != "*" && to != e.Author {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"tallystick/oplog"
+	"tallystick/query/carried"
 	"tallystick/query/refusal"
 )
 
@@ -109,6 +110,8 @@ func (f *Filter) prefixes() [][]byte {
 		return out
 	case f.Correlation != "":
 		return [][]byte{hashRow(rowCor, hash8(f.Correlation))}
+	case f.Stream != "":
+		return [][]byte{streamRow(hash4(f.Stream))}
 	}
 	return [][]byte{{rowEvent}}
 }
@@ -160,7 +163,7 @@ func (f *Filter) match(raw *Raw, e *oplog.Entry) bool {
 		(f.ExcludeWriter == "" || f.ExcludeWriter != e.Author || raw.Automatic) &&
 		(len(f.Types) == 0 || slices.Contains(f.Types, string(raw.Type))) &&
 		(len(f.To) == 0 || f.inbox(string(raw.To))) &&
-		(f.SinceCreated.IsZero() || !e.Time.Time().Before(f.SinceCreated))
+		(f.SinceCreated.IsZero() || !carried.Stamp(e).Time().Before(f.SinceCreated))
 }
 
 // MatchRecord is the filter for records that are not in the log.

@@ -9,6 +9,7 @@ import (
 	"unicode"
 
 	"tallystick/oplog"
+	"tallystick/query/carried"
 )
 
 // Record is an event as clients see it. 64-bit numbers are strings.
@@ -93,7 +94,7 @@ func record(raw *Raw, e *oplog.Entry, arrival uint64, label Labeler) Record {
 		Type: string(raw.Type), Stream: string(raw.Stream), Room: string(raw.Room), Topic: string(raw.Topic),
 		FromAgent: e.Author, ToAgent: string(raw.To), Correlation: string(raw.Correlation),
 		Branch: string(raw.Branch), BaseCommit: string(raw.BaseCommit), Status: string(raw.Status),
-		Body: string(raw.Body), CreatedAt: FormatTime(e.Time.Time()), ArtifactIDs: []string{}, Metadata: raw.metadata(),
+		Body: string(raw.Body), CreatedAt: FormatTime(carried.Stamp(e).Time()), ArtifactIDs: []string{}, Metadata: raw.metadata(),
 	}
 	if label != nil {
 		r.Origin = label(e.Origin)

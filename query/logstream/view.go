@@ -19,12 +19,14 @@ const ViewName = "logstream"
 //	e Ref             print: every event and ack
 //	t hash8(to) Ref   print: those addressed to somebody, or to "*"
 //	c hash8(cor) Ref  print: those with a correlation
+//	s hash4(stream) Ref print: every event and ack, by stream
 //	k key16           Ref of the one that counts of an import key (or automatic ack)
 //	d key16 Ref       nothing: copies that do not count
 const (
 	rowEvent = 'e'
 	rowTo    = 't'
 	rowCor   = 'c'
+	rowIn    = 's'
 	rowKey   = 'k'
 	rowCopy  = 'd'
 )
@@ -64,7 +66,7 @@ type View struct{}
 func (View) Name() string { return ViewName }
 
 // Version of the rows.
-func (View) Version() uint32 { return 1 }
+func (View) Version() uint32 { return 2 }
 
 // Kinds are events and acks.
 func (View) Kinds() []string { return []string{KindEvent, KindAck} }
@@ -131,6 +133,9 @@ func eachRow(ref oplog.Ref, p print, fn func(key []byte) error) error {
 	if err := fn(refRow(rowEvent, ref)); err != nil {
 		return err
 	}
+	if err := fn(append(streamRow(binary.BigEndian.Uint32(p[16:])), ref[:]...)); err != nil {
+		return err
+	}
 	for i, table := range [2]byte{rowTo, rowCor} {
 		h := p[8*i : 8*i+8]
 		if binary.BigEndian.Uint64(h) == 0 {
@@ -154,6 +159,10 @@ func copyRow(key [16]byte, ref oplog.Ref) []byte {
 
 func hashRow(table byte, h uint64) []byte {
 	return binary.BigEndian.AppendUint64(append(make([]byte, 0, 9), table), h)
+}
+
+func streamRow(h uint32) []byte {
+	return binary.BigEndian.AppendUint32(append(make([]byte, 0, 5+oplog.RefSize), rowIn), h)
 }
 
 // Imported returns the entry that counts for an import key, and whether there
