@@ -194,6 +194,13 @@ func (g *group) indexOp(ln *lane, e *Entry) error {
 	return nil
 }
 
+// ByOp is that of Snapshot, as the log stands in this group: what an earlier op
+// of the same Append has become is found, too.
+func (g *group) ByOp(author, opID string) (Entry, error) {
+	e, _, err := getOp(g.b.get, author, opID)
+	return e, err
+}
+
 func getOp(get func([]byte) ([]byte, error), author, opID string) (e Entry, arrival uint64, err error) {
 	v, err := get(opKey(author, opID))
 	if err != nil {

@@ -121,6 +121,14 @@ type Snapshot interface {
 	Arrived(after uint64, reverse bool, fn func(arrival uint64, e *Entry) (bool, error)) error
 }
 
+// Results finds what became of an op. A Snapshot does, and so do the Views that
+// Guard and Make of an Op are given: there the ops before it in the same Append
+// are found already.
+type Results interface {
+	// ByOp returns the first result of a client op id, or ErrNotFound.
+	ByOp(author, opID string) (Entry, error)
+}
+
 // Op is a change asked for by a local writer.
 type Op struct {
 	Kind    string

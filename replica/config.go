@@ -72,6 +72,10 @@ type Config struct {
 	DropPacket func() bool
 	// Timing of the shell; zero fields mean the defaults.
 	Timing Timing
+
+	// at, when set, is told each point of a join that brings entries along. Its
+	// error ends the work there, as a crash would. For tests.
+	at func(point string) error
 }
 
 // Timing holds the shell's intervals. Tests shorten them.

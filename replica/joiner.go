@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -22,14 +23,27 @@ type JoinResult struct {
 	Label   string // of this replica, fixed from now on
 	Inviter string // label of the device that admitted it
 	Key     oplog.DeviceKey
+	Brings  bool // entries of the former mesh wait: BringFormer carries them over
+}
+
+// JoinOptions shape a join.
+type JoinOptions struct {
+	// Bring lets a mesh of one that holds entries of users be left: its store is
+	// put aside, for Replica.BringFormer.
+	Bring bool
 }
 
 // Join makes the home in cfg a member of the mesh that the token invites to.
 // The replica must not be running; Open it afterwards, and it catches up. A
 // fresh home founds no mesh. A mesh of one without entries of users is
 // dropped; a home that holds more refuses, for what is in it belongs to
-// another mesh: join from a fresh home then.
+// another mesh: see JoinOptions.Bring, or join from a fresh home then.
 func Join(ctx context.Context, cfg Config, token string) (JoinResult, error) {
+	return JoinWith(ctx, cfg, token, JoinOptions{})
+}
+
+// JoinWith is Join with options.
+func JoinWith(ctx context.Context, cfg Config, token string, opt JoinOptions) (JoinResult, error) {
 	t, err := parseToken(token)
 	if err != nil {
 		return JoinResult{}, err
@@ -44,10 +58,20 @@ func Join(ctx context.Context, cfg Config, token string) (JoinResult, error) {
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return JoinResult{}, fmt.Errorf("replica: create the data directory: %w", err)
 	}
+	if err := settleBring(&c, c.Logger); err != nil {
+		return JoinResult{}, err
+	}
+	switch f, pending, err := pendingFormer(&c); {
+	case err != nil:
+		return JoinResult{}, err
+	case pending:
+		return JoinResult{}, errorf(CodeConflict, f.Dir, "start it with `tally up`, which goes on with that, and join then",
+			"entries of the former mesh %s are still to be brought into this one", f.Mesh)
+	}
 	if j.keys, err = openKeys(&c, c.Logger); err != nil {
 		return JoinResult{}, err
 	}
-	if err := j.checkHome(ctx); err != nil {
+	if err := j.checkHome(ctx, opt.Bring); err != nil {
 		return JoinResult{}, err
 	}
 	a, err := j.ask(ctx)
@@ -57,7 +81,7 @@ func Join(ctx context.Context, cfg Config, token string) (JoinResult, error) {
 	if err := j.settle(a); err != nil {
 		return JoinResult{}, err
 	}
-	return JoinResult{Mesh: j.mesh, Label: a.Label, Inviter: a.Inviter, Key: j.keys.public()}, nil
+	return JoinResult{Mesh: j.mesh, Label: a.Label, Inviter: a.Inviter, Key: j.keys.public(), Brings: j.from != nil}, nil
 }
 
 // CheckJoin refuses a token that cannot lead anywhere, as far as that can be
@@ -96,19 +120,46 @@ func (s *meshState) refuseAgain(mesh MeshID) error {
 
 // CheckLeave refuses to leave the mesh of this replica for another one when
 // something would be lost.
-func (r *Replica) CheckLeave() error { return checkLeave(r.log, r.key, r.cfg.Dir) }
+func (r *Replica) CheckLeave() error {
+	_, err := checkLeave(r.log, r.key, r.cfg.Dir, false)
+	return err
+}
 
-func checkLeave(log *oplog.Log, self oplog.DeviceKey, dir string) error {
+const newHomeHint = "join with a new replica, TALLY_HOME=DIR tally join TOKEN, and keep this one to read (docs/command-line.md)"
+
+// checkLeave reports whether a store that may be left holds something to bring
+// along.
+func checkLeave(log *oplog.Log, self oplog.DeviceKey, dir string, bring bool) (holds bool, err error) {
+	solo := true
 	origins := log.Origins()
-	n, err := userEntries(log)
+	for _, o := range origins {
+		solo = solo && o.Key == self
+	}
+	kinds, n, err := userEntries(log)
 	if err != nil {
-		return storeError(dir, err)
+		return false, storeError(dir, err)
 	}
-	if n > 0 || len(origins) > 1 || len(origins) == 1 && origins[0].Key != self {
-		return errorf(CodeConflict, dir, "join with a new replica, TALLY_HOME=DIR tally join TOKEN, and keep this one to read; entries cannot be brought along yet (docs/command-line.md)",
-			"the store in %s belongs to another mesh and holds %d entries of users and %d origins", dir, n, len(origins))
+	switch {
+	case !solo:
+		return false, errorf(CodeConflict, dir, newHomeHint,
+			"the store in %s belongs to another mesh and holds %d entries of users and %d origins, not this machine's alone", dir, n, len(origins))
+	case n > 0 && !bring:
+		return false, errorf(CodeConflict, dir, "take them along with --bring; or "+newHomeHint,
+			"the store in %s belongs to another mesh and holds %d entries of users (%s)", dir, n, countText(kinds))
+	case len(origins) > 1 && n == 0 && !bring:
+		return false, errorf(CodeConflict, dir, "leave them behind with --bring; or "+newHomeHint,
+			"the store in %s belongs to another mesh and holds %d origins", dir, len(origins))
 	}
-	return nil
+	return n > 0, nil
+}
+
+// countText is "3 event, 1 fact".
+func countText(kinds map[string]int) string {
+	var parts []string
+	for _, k := range slices.Sorted(maps.Keys(kinds)) {
+		parts = append(parts, fmt.Sprintf("%d %s", kinds[k], k))
+	}
+	return strings.Join(parts, ", ")
 }
 
 type joiner struct {
@@ -117,10 +168,11 @@ type joiner struct {
 	mesh    MeshID
 	inviter oplog.DeviceKey
 	keys    *keys
+	from    *meshState // the solo mesh whose entries are brought along; nil when there are none
 }
 
 // checkHome refuses a home whose entries would be lost.
-func (j *joiner) checkHome(ctx context.Context) error {
+func (j *joiner) checkHome(ctx context.Context, bring bool) error {
 	state, err := loadMesh(j.cfg)
 	if err != nil && !meshMissing(err) {
 		return err
@@ -145,25 +197,39 @@ func (j *joiner) checkHome(ctx context.Context) error {
 		return storeError(j.cfg.Dir, err)
 	}
 	defer log.Close()
-	return checkLeave(log, j.keys.public(), j.cfg.Dir)
+	holds, err := checkLeave(log, j.keys.public(), j.cfg.Dir, bring)
+	if err != nil || !holds {
+		return err
+	}
+	if j.from = state; state == nil {
+		return errorf(CodeStoreDamaged, j.cfg.meshFile(), "run `tally up` once, which finds it again, and join then",
+			"the file %s is missing, so the former mesh is not known", j.cfg.meshFile())
+	}
+	return nil
 }
 
 // userEntries counts what somebody would miss: everything but the replica's
 // own founding acts, folded or not.
-func userEntries(log *oplog.Log) (n int, err error) {
+func userEntries(log *oplog.Log) (kinds map[string]int, n int, err error) {
+	kinds = map[string]int{}
 	err = log.View(func(s oplog.Snapshot) error {
 		return s.Arrived(0, false, func(_ uint64, e *oplog.Entry) (bool, error) {
 			if e.Kind != kindBirth && e.Kind != KindGenesis && e.Kind != KindLabel {
 				n++
+				kinds[e.Kind]++
 			}
 			return true, nil
 		})
 	})
 	if err != nil {
-		return 0, err
+		return nil, 0, err
 	}
-	asides, err := log.Aside(1)
-	return n + len(asides), err
+	asides, err := log.Aside(maxAsides)
+	for _, a := range asides {
+		n++
+		kinds[a.Kind]++
+	}
+	return kinds, n, err
 }
 
 // ask knocks at the token's addresses until one answers.
@@ -276,13 +342,30 @@ func (j *joiner) check(addr string, a *joinAnswer) error {
 
 // settle turns the home over to the new mesh. A crash in between leaves the
 // old solo mesh or a fresh home, and the token works once more for this device.
+// What is brought along is put aside and put back by the next open (bring.go).
 func (j *joiner) settle(a *joinAnswer) error {
+	if j.from != nil {
+		if err := setAside(j.cfg, j.mesh, j.from); err != nil {
+			return err
+		}
+	} else if err := j.dropSolo(); err != nil {
+		return err
+	}
+	return j.enter(a)
+}
+
+func (j *joiner) dropSolo() error {
 	if err := os.Remove(j.cfg.meshFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("replica: leave the solo mesh: %w", err)
 	}
 	if err := os.RemoveAll(j.cfg.storeDir()); err != nil {
 		return fmt.Errorf("replica: leave the solo mesh: %w", err)
 	}
+	return nil
+}
+
+// enter writes what is needed to open in the new mesh, its name last.
+func (j *joiner) enter(a *joinAnswer) error {
 	var peers []peerRecord
 	for _, p := range a.Peers {
 		if p.valid() && len(p.Addrs) > 0 {
@@ -302,11 +385,14 @@ func (j *joiner) settle(a *joinAnswer) error {
 	if err := saveGossipKey(j.cfg, k); err != nil {
 		return fmt.Errorf("replica: keep the gossip key: %w", err)
 	}
+	if err := j.cfg.reach("peers"); err != nil {
+		return err
+	}
 	err := saveMesh(j.cfg, &meshState{Mesh: j.mesh[:], Label: a.Label, Proof: a.Proof})
 	if err != nil {
 		return fmt.Errorf("replica: keep the membership: %w", err)
 	}
-	return nil
+	return j.cfg.reach("entered")
 }
 
 func dedupe(list []string, limit int) []string {

@@ -48,7 +48,7 @@ func openKeys(cfg *Config, log *slog.Logger) (*keys, error) {
 	if err := os.MkdirAll(cfg.StateDir, 0o700); err != nil {
 		return nil, fmt.Errorf("replica: create the state directory: %w", err)
 	}
-	hasStore := dirHasFiles(cfg.storeDir())
+	hasStore := dirHasFiles(cfg.storeDir()) || dirHasFiles(filepath.Join(cfg.bringDir(), "store"))
 	seed, err := openKey(filepath.Join(cfg.StateDir, deviceKeyFile), deviceKeyMagic, ed25519.SeedSize, hasStore, cfg.Rand, log)
 	if err != nil {
 		return nil, err

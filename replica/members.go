@@ -41,8 +41,10 @@ func MeshOf(founder oplog.OriginID) (m MeshID) {
 	return m
 }
 
+const meshTextPrefix = "mesh_"
+
 // String is "mesh_" and 32 hex digits.
-func (m MeshID) String() string { return "mesh_" + hex.EncodeToString(m[:]) }
+func (m MeshID) String() string { return meshTextPrefix + hex.EncodeToString(m[:]) }
 
 // IsZero reports whether no mesh is named.
 func (m MeshID) IsZero() bool { return m == MeshID{} }

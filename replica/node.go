@@ -94,7 +94,10 @@ func (r *Replica) openStore(ctx context.Context) error {
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return fmt.Errorf("replica: create the data directory: %w", err)
 	}
-	var err error
+	err := settleBring(cfg, r.logger)
+	if err != nil {
+		return err
+	}
 	if r.keys, err = openKeys(cfg, r.logger); err != nil {
 		return err
 	}

@@ -368,7 +368,7 @@ func explainRow(f *factRow, h *search.Hit) explained {
 	if f.Retired != nil {
 		e.Provenance.SupersededBy = f.Retired.SupersededBy
 	}
-	e.AgeDays = max(0, float64(time.Now().UnixMilli()-f.Ref.Time().Millis())/float64(24*time.Hour/time.Millisecond))
+	e.AgeDays = max(0, float64(time.Now().UnixMilli()-f.Written.Millis())/float64(24*time.Hour/time.Millisecond))
 	return e
 }
 

@@ -160,6 +160,7 @@ func (d *doctor) run(ctx context.Context) {
 	d.peers(&health)
 	d.port(ctx, &health)
 	d.mail(ctx, c)
+	d.former()
 	if d.fix {
 		if err := c.Ops(ctx, "health", struct{}{}, &health); err == nil {
 			d.d.After = &mainCounts{health.Entries, health.Views}

@@ -96,6 +96,9 @@ func (m mesh) Status(context.Context) (server.Status, error) {
 			HLC: hlc.Stamp{Timestamp: st.Clock.Timestamp, Origin: st.Origin.Short()}.String(), Wall: st.Clock.Wall, Bound: st.Clock.Bound, Outlier: st.Clock.Outlier,
 		},
 	}
+	if f, pending, err := m.r.Former(); err == nil && pending && out.Note == "" {
+		out.Note = formerNote(f)
+	}
 	for _, p := range st.Peers {
 		out.Peers = append(out.Peers, server.Peer{
 			Label: p.Label, ID: replicaID(p.Origin), Reachable: p.Reachable, LastSeen: p.LastSeen,

@@ -171,7 +171,7 @@ func (a *app) restore(ctx context.Context, h home, s settings, path string, ids 
 	}
 	info = restoreInfo{Created: head.Created, SameKey: token == ""}
 	if token != "" {
-		if _, err := a.join(ctx, h, s, token, false); err != nil {
+		if _, err := a.join(ctx, h, s, token, false, false); err != nil {
 			return info, err
 		}
 	} else if err := putKeys(h, &head); err != nil {

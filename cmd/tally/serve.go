@@ -74,6 +74,9 @@ func (a *app) serve(ctx context.Context, h home, s settings, log *slog.Logger, r
 	if s.Label != "" && s.Label != rep.Label() {
 		log.Warn("the label is fixed by the admission; the one given is not used", "label", rep.Label(), "given", s.Label)
 	}
+	if err := bringAtStart(ctx, h, rep, log); err != nil {
+		return err
+	}
 	index, err := openIndex(ctx, h, s, rep, log)
 	if err != nil {
 		return err

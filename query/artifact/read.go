@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"tallystick/oplog"
+	"tallystick/query/carried"
 	"tallystick/query/logstream"
 	"tallystick/query/refusal"
 )
@@ -119,7 +120,7 @@ func NewRecord(e *oplog.Entry, blobs Blobs, label logstream.Labeler) (Record, er
 	}
 	r := Record{
 		ID: ID(e.Ref(), a.Hash), Kind: a.Kind, SHA256: a.Hash.String(), Size: a.Size, CreatedBy: e.Author,
-		CreatedAt: logstream.FormatTime(e.Time.Time()), HLC: e.Ref().Stamp().String(), Here: st.Whole,
+		CreatedAt: logstream.FormatTime(carried.Stamp(e).Time()), HLC: e.Ref().Stamp().String(), Here: st.Whole,
 		Metadata: a.Metadata, Warnings: a.Warnings, Hash: a.Hash, Invisible: logstream.Invisible(a.Metadata),
 	}
 	switch {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"tallystick/oplog"
+	"tallystick/query/carried"
 	"tallystick/query/document"
 	"tallystick/query/internal/args"
 	"tallystick/query/logstream"
@@ -215,7 +216,7 @@ func NewRecord(e *oplog.Entry, label logstream.Labeler) (Record, error) {
 		return Record{}, err
 	}
 	r := Record{
-		ID: ID(e.Hash), Namespace: c.Namespace, CreatedAt: logstream.FormatTime(e.Time.Time()), Branch: c.Branch, BaseCommit: c.BaseCommit,
+		ID: ID(e.Hash), Namespace: c.Namespace, CreatedAt: logstream.FormatTime(carried.Stamp(e).Time()), Branch: c.Branch, BaseCommit: c.BaseCommit,
 		Author: e.Author, HLC: e.Ref().Stamp().String(), Raw: c.State, Ref: e.Ref(),
 		Invisible: logstream.Invisible(c.Namespace) || logstream.Invisible(c.State) || logstream.Invisible(c.Branch) || logstream.Invisible(c.BaseCommit),
 	}
@@ -333,7 +334,7 @@ func Documents(_ oplog.Snapshot, e *oplog.Entry) ([]document.Document, error) {
 	if err != nil {
 		return nil, nil // in quarantine: no document
 	}
-	d.Namespace, d.Identities, d.Time, d.State = c.Namespace, []string{e.Author}, e.Time.Millis(), document.Live
+	d.Namespace, d.Identities, d.Time, d.State = c.Namespace, []string{e.Author}, carried.Stamp(e).Millis(), document.Live
 	d.Confidence, d.Title, d.Text = 1, c.Branch, c.State
 	return []document.Document{d}, nil
 }

@@ -27,8 +27,18 @@ type input struct {
 	ref   oplog.Ref
 	act   act
 	actor actor
-	num   int64     // request: expiry in unix ms, 0 for none; claim, keep, renew: lease in ms, 0 for the default
-	claim oplog.Ref // actLose
+	num   int64         // request: expiry in unix ms, 0 for none; claim, keep, renew: lease in ms, 0 for the default
+	claim oplog.Ref     // actLose
+	at    hlc.Timestamp // of a carried entry: when it was first written; else zero
+}
+
+// time is what leases and expiries are measured by. The order of inputs is
+// that of their stamps alone.
+func (i *input) time() hlc.Timestamp {
+	if i.at != 0 {
+		return i.at
+	}
+	return i.ref.Time()
 }
 
 // Rule says why a claim was lost.
@@ -143,7 +153,7 @@ func leaseEnd(t hlc.Timestamp, ms int64) hlc.Timestamp {
 // step replays one entry. The verdict on a claim that loses is returned;
 // claims that win or join lose nothing.
 func (s *state) step(i input) (lost loss, isLoss bool) {
-	t := i.ref.Time()
+	t := i.time()
 	s.prune(t)
 	holds := s.live(t) && s.holder == i.actor
 	switch i.act {
@@ -189,7 +199,7 @@ func (s *state) step(i input) (lost loss, isLoss bool) {
 
 // take judges a claim or a renewal.
 func (s *state) take(i input, holds bool) (lost loss, isLoss bool) {
-	t := i.ref.Time()
+	t := i.time()
 	lost = loss{claim: i.ref, actor: i.actor}
 	switch {
 	case !s.closed.IsZero():
@@ -212,7 +222,7 @@ func (s *state) take(i input, holds bool) (lost loss, isLoss bool) {
 // shade extends the lease that the actor believes in and reports whether it
 // believed in one. Without one, begin starts it.
 func (s *state) shade(i input, begin bool) bool {
-	end := leaseEnd(i.ref.Time(), i.num)
+	end := leaseEnd(i.time(), i.num)
 	for n := range s.shadows {
 		if s.shadows[n].actor == i.actor {
 			s.shadows[n].end = max(s.shadows[n].end, end)
@@ -249,10 +259,10 @@ func (s *state) close(i input) {
 	}
 	s.closed, s.closedBy = i.ref, i.act
 	if s.live0() {
-		if s.end > i.ref.Time() {
+		if s.end > i.time() {
 			s.shadows = append(s.shadows, shadow{s.holder, s.end})
 		}
-		s.ended, s.end = true, min(s.end, i.ref.Time())
+		s.ended, s.end = true, min(s.end, i.time())
 	}
 }
 

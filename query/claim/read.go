@@ -9,6 +9,7 @@ import (
 
 	"tallystick/hlc"
 	"tallystick/oplog"
+	"tallystick/query/carried"
 	"tallystick/query/logstream"
 	"tallystick/query/refusal"
 )
@@ -109,7 +110,7 @@ func claimOf(snap oplog.Snapshot, ref oplog.Ref, end hlc.Timestamp, h *Horizon, 
 	}
 	c := Claim{
 		Task: string(raw.Correlation), Stream: string(raw.Stream), Correlation: string(raw.Correlation),
-		Event: logstream.EventID(ref), Holder: e.Author, Since: logstream.FormatTime(ref.Time().Time()),
+		Event: logstream.EventID(ref), Holder: e.Author, Since: logstream.FormatTime(carried.Stamp(&e).Time()),
 		LeaseEnds: logstream.FormatTime(end.Time()), Fence: strconv.FormatUint(uint64(ref.Time()), 10),
 	}
 	if label != nil {

@@ -55,23 +55,34 @@ func endBytes(t hlc.Timestamp) []byte { return binary.BigEndian.AppendUint64(nil
 
 // appendInput writes what follows the Ref.
 func (i *input) appendRest(dst []byte) []byte {
-	dst = append(dst, byte(i.act))
+	what := byte(i.act)
+	if i.at != 0 {
+		what |= restCarried
+	}
+	dst = append(dst, what)
 	dst = append(dst, i.actor[:]...)
 	dst = binary.BigEndian.AppendUint64(dst, uint64(i.num))
 	if i.act == actLose {
 		dst = append(dst, i.claim[:]...)
 	}
+	if i.at != 0 {
+		dst = append(dst, endBytes(i.at)...)
+	}
 	return dst
 }
 
-const inputRest = 1 + 16 + 8
+const (
+	inputRest   = 1 + 16 + 8
+	restCarried = 0x80 // with the act: the time of a carried entry comes last
+)
 
 func parseRest(ref oplog.Ref, b []byte) (i input, rest []byte, err error) {
 	if len(b) < inputRest {
 		return i, nil, errRow
 	}
-	i = input{ref: ref, act: act(b[0]), num: int64(binary.BigEndian.Uint64(b[17:]))}
+	i = input{ref: ref, act: act(b[0] &^ restCarried), num: int64(binary.BigEndian.Uint64(b[17:]))}
 	copy(i.actor[:], b[1:17])
+	isCarried := b[0]&restCarried != 0
 	b = b[inputRest:]
 	if i.act == actLose {
 		if len(b) < oplog.RefSize {
@@ -79,6 +90,12 @@ func parseRest(ref oplog.Ref, b []byte) (i input, rest []byte, err error) {
 		}
 		copy(i.claim[:], b)
 		b = b[oplog.RefSize:]
+	}
+	if isCarried {
+		if len(b) < 8 {
+			return i, nil, errRow
+		}
+		i.at, b = hlc.Timestamp(binary.BigEndian.Uint64(b)), b[8:]
 	}
 	return i, b, nil
 }

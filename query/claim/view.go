@@ -6,6 +6,7 @@ import (
 	"sort"
 
 	"tallystick/oplog"
+	"tallystick/query/carried"
 	"tallystick/query/logstream"
 )
 
@@ -45,6 +46,9 @@ func (View) Apply(tx oplog.Tx, e *oplog.Entry) error {
 		return err
 	}
 	in := input{ref: e.Ref(), act: actOf(&raw), actor: who, num: raw.LeaseMS, claim: raw.Claim}
+	if at := carried.Stamp(e); at != e.Time {
+		in.at = at
+	}
 	if in.act == actRequest {
 		in.num = raw.ExpiresAt
 	}

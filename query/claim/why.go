@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"tallystick/oplog"
+	"tallystick/query/carried"
 	"tallystick/query/logstream"
 	"tallystick/query/refusal"
 )
@@ -151,7 +152,7 @@ func verdictOf(snap oplog.Snapshot, ref oplog.Ref, h *Horizon, label logstream.L
 	if err != nil {
 		return v, fmt.Errorf("claim: entry of a claim: %w", err)
 	}
-	v = Verdict{Event: logstream.EventID(ref), By: e.Author, HLC: ref.Stamp().String(), At: logstream.FormatTime(ref.Time().Time())}
+	v = Verdict{Event: logstream.EventID(ref), By: e.Author, HLC: ref.Stamp().String(), At: logstream.FormatTime(carried.Stamp(&e).Time())}
 	if label != nil {
 		v.Origin = label(ref.Origin())
 	}

@@ -8,6 +8,7 @@ import (
 
 	"tallystick/oplog"
 	"tallystick/query/carried"
+	"tallystick/query/carried"
 	"tallystick/query/refusal"
 )
 

@@ -101,14 +101,21 @@ func NewMessageOp(snap oplog.Snapshot, author string, d Draft) (oplog.Op, error)
 	return op, err
 }
 
-func (l *letter) op(author string, ev logstream.Event) (oplog.Op, error) {
+func (l *letter) encode() ([]byte, error) {
 	var text bytes.Buffer
 	enc := json.NewEncoder(&text)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(l); err != nil {
-		return oplog.Op{}, fmt.Errorf("mailbox: encode: %w", err)
+		return nil, fmt.Errorf("mailbox: encode: %w", err)
 	}
-	b := bytes.TrimSpace(text.Bytes())
+	return bytes.TrimSpace(text.Bytes()), nil
+}
+
+func (l *letter) op(author string, ev logstream.Event) (oplog.Op, error) {
+	b, err := l.encode()
+	if err != nil {
+		return oplog.Op{}, err
+	}
 	if len(b) > logstream.MaxMetadata {
 		return oplog.Op{}, refusal.New(refusal.TooLarge, "to", "send it to those whom it concerns",
 			"the names of %d recipients take %d bytes, at most %d are allowed", len(l.Audience), len(b), logstream.MaxMetadata)

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"tallystick/oplog"
+	"tallystick/query/carried"
 	"tallystick/query/internal/merge"
 	"tallystick/query/logstream"
 	"tallystick/query/minted"
@@ -333,7 +334,7 @@ func show(snap oplog.Snapshot, m *message, owner string, label logstream.Labeler
 	to := m.recipients()
 	r := Message{
 		ID: logstream.EventID(m.ref), From: m.entry.Author, To: string(m.raw.To), Subject: m.Subject, Priority: m.Priority,
-		Thread: m.thread(), InReplyTo: m.InReplyTo, SentAt: logstream.FormatTime(m.ref.Time().Time()), HLC: m.ref.Stamp().String(),
+		Thread: m.thread(), InReplyTo: m.InReplyTo, SentAt: logstream.FormatTime(carried.Stamp(m.entry).Time()), HLC: m.ref.Stamp().String(),
 		Body: string(m.raw.Body), RecipientCount: len(to), Ref: m.ref,
 		Invisible: logstream.Invisible(m.raw.Body) || logstream.Invisible(m.Subject) || logstream.Invisible(m.raw.Correlation) || logstream.Invisible(m.raw.To),
 	}
@@ -347,11 +348,17 @@ func show(snap oplog.Snapshot, m *message, owner string, label logstream.Labeler
 		}
 		r.Box, r.Status = "inbox", "unread"
 		if !marks.read.IsZero() {
-			at := logstream.FormatTime(marks.read.Time().Time())
+			at, err := atOf(snap, marks.read)
+			if err != nil {
+				return r, err
+			}
 			r.Status, r.ReadAt = "read", &at
 		}
 		if !marks.archived.IsZero() {
-			at := logstream.FormatTime(marks.archived.Time().Time())
+			at, err := atOf(snap, marks.archived)
+			if err != nil {
+				return r, err
+			}
 			r.Archived = &at
 		}
 	} else if m.entry.Author == owner {
@@ -378,11 +385,15 @@ func Get(snap oplog.Snapshot, id, viewer string, label logstream.Labeler) (Messa
 		}
 		receipt := Receipt{Identity: who}
 		if !marks.read.IsZero() {
-			receipt.ReadAt = logstream.FormatTime(marks.read.Time().Time())
+			if receipt.ReadAt, err = atOf(snap, marks.read); err != nil {
+				return r, err
+			}
 			r.ReadCount++
 		}
 		if !marks.archived.IsZero() {
-			receipt.Archived = logstream.FormatTime(marks.archived.Time().Time())
+			if receipt.Archived, err = atOf(snap, marks.archived); err != nil {
+				return r, err
+			}
 		}
 		if len(r.Receipts) < maxReceipts {
 			r.Receipts = append(r.Receipts, receipt)

@@ -135,7 +135,7 @@ func (t *touched) add(h oplog.Hash) error {
 	}
 	d := document.Document{
 		ID: rec.ID, Ref: rec.Ref, Kind: KindFact, Namespace: rec.Namespace, Category: rec.Category,
-		Identities: []string{rec.Author}, Time: rec.Ref.Time().Millis(), Confidence: Level(rec.Confidence),
+		Identities: []string{rec.Author}, Time: rec.Written.Millis(), Confidence: Level(rec.Confidence),
 		State: document.Live, Text: rec.Text,
 	}
 	if rec.By != "" {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"tallystick/oplog"
+	"tallystick/query/carried"
 	"tallystick/query/logstream"
 	"tallystick/query/refusal"
 )
@@ -165,7 +166,7 @@ func sideOf(snap oplog.Snapshot, r oplog.Reader, o op) (s Side, ns string, slot 
 		return s, "", slot, false, fmt.Errorf("memory: entry of a merge: %w", err)
 	}
 	s = Side{
-		ID: ID(e.Hash), Op: "forget", Author: e.Author, CreatedAt: logstream.FormatTime(e.Time.Time()),
+		ID: ID(e.Hash), Op: "forget", Author: e.Author, CreatedAt: logstream.FormatTime(carried.Stamp(&e).Time()),
 		HLC: o.ref.Stamp().String(), Ref: o.ref,
 	}
 	if !e.Present() {

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 
+	"tallystick/hlc"
 	"tallystick/oplog"
+	"tallystick/query/carried"
 	"tallystick/query/imported"
 	"tallystick/query/internal/merge"
 	"tallystick/query/logstream"
@@ -43,6 +45,7 @@ type Record struct {
 	Invisible  bool          `json:"invisible,omitempty"`
 
 	Ref      oplog.Ref      `json:"-"`
+	Written  hlc.Timestamp  `json:"-"` // when it was first written
 	Hash     oplog.Hash     `json:"-"`
 	OriginID oplog.OriginID `json:"-"`
 }
@@ -139,8 +142,8 @@ func record(snap oplog.Snapshot, e *oplog.Entry) (Record, error) {
 	}
 	rec := Record{
 		ID: ID(e.Hash), Namespace: b.Namespace, Text: b.Text, Confidence: b.Confidence, Category: b.Category,
-		Author: e.Author, CreatedAt: logstream.FormatTime(e.Time.Time()), HLC: e.Ref().Stamp().String(),
-		By: b.Author, At: b.At, Ref: e.Ref(), Hash: e.Hash, OriginID: e.Origin,
+		Author: e.Author, CreatedAt: logstream.FormatTime(carried.Stamp(e).Time()), HLC: e.Ref().Stamp().String(),
+		By: b.Author, At: b.At, Written: carried.Stamp(e), Ref: e.Ref(), Hash: e.Hash, OriginID: e.Origin,
 		Invisible: logstream.Invisible(b.Text) || logstream.Invisible(b.Namespace) || logstream.Invisible(b.Category),
 	}
 	if !b.Import.IsZero() {

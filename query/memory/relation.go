@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"tallystick/oplog"
+	"tallystick/query/carried"
 	"tallystick/query/logstream"
 )
 
@@ -31,7 +32,7 @@ func RelationOf(snap oplog.Snapshot, e *oplog.Entry) (r Relation, ok bool, err e
 	if gone, err := isRemoved(view, e.Hash); err != nil || gone {
 		return r, false, err
 	}
-	r = Relation{ID: ID(e.Hash), Author: e.Author, CreatedAt: logstream.FormatTime(e.Time.Time())}
+	r = Relation{ID: ID(e.Hash), Author: e.Author, CreatedAt: logstream.FormatTime(carried.Stamp(e).Time())}
 	if e.Kind == KindLink {
 		b, err := decodeLink(e.Body)
 		if err != nil {

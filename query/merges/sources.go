@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"tallystick/oplog"
+	"tallystick/query/carried"
 	"tallystick/query/claim"
 	"tallystick/query/imported"
 	"tallystick/query/logstream"
@@ -78,7 +79,7 @@ func eventSide(snap oplog.Snapshot, id string) (s Side, err error) {
 		return s, err
 	}
 	if !e.Present() { // erased
-		return Side{ID: id, Author: e.Author, HLC: e.Ref().Stamp().String(), At: logstream.FormatTime(e.Time.Time())}, nil
+		return Side{ID: id, Author: e.Author, HLC: e.Ref().Stamp().String(), At: logstream.FormatTime(carried.Stamp(&e).Time())}, nil
 	}
 	r, err := logstream.NewRecord(snap, &e, nil)
 	if err != nil {
@@ -242,7 +243,7 @@ func (summaries) List(snap oplog.Snapshot, _ Env, after []byte, limit int) (list
 }
 
 func summarySide(e *oplog.Entry) (s Side, key imported.Key, err error) {
-	s = Side{ID: summary.ID(e.Ref()), Author: e.Author, HLC: e.Ref().Stamp().String(), At: logstream.FormatTime(e.Time.Time())}
+	s = Side{ID: summary.ID(e.Ref()), Author: e.Author, HLC: e.Ref().Stamp().String(), At: logstream.FormatTime(carried.Stamp(e).Time())}
 	if !e.Present() {
 		return s, key, nil // erased
 	}
