@@ -1,8 +1,6 @@
 package main
 
 import (
-	"strings"
-
 	"github.com/spf13/cobra"
 )
 
@@ -28,7 +26,7 @@ func newCompletion(a *app) *cobra.Command {
 			case "powershell":
 				return root.GenPowerShellCompletionWithDesc(a.Stdout)
 			}
-			e := usage("SHELL", "use one of "+strings.Join(shells, ", "), "there is no completion for %q", args[0])
+			e := usage("SHELL", useAllowed, "there is no completion for %q", args[0])
 			e.Allowed = shells
 			return e
 		},

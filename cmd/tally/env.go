@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -33,7 +34,7 @@ func applyEnv(cmd *cobra.Command, getenv func(string) string) error {
 		}
 		f.Annotations[fromEnv] = []string{name}
 		if err := cmd.Flags().Set(f.Name, value); err != nil {
-			failed = usage(f.Name, "unset "+name+" or give it a value that --"+f.Name+" takes", "%s=%q: %v", name, value, err)
+			failed = usage(f.Name, "unset "+name+" or give it a value that --"+f.Name+" takes", "%s", badValue(f, name, value))
 		}
 	})
 	return failed
@@ -46,4 +47,17 @@ const fromEnv = "env"
 func typed(cmd *cobra.Command, name string) bool {
 	f := cmd.Flags().Lookup(name)
 	return f != nil && f.Changed && f.Annotations[fromEnv] == nil
+}
+
+// badValue says what a flag takes, in place of what the parser of numbers
+// thinks of a value.
+func badValue(f *pflag.Flag, name, value string) string {
+	takes := map[string]string{
+		"bool": "true or false", "int": "a whole number", "uint64": "a whole number from 0 on",
+		"float64": "a number", "duration": "a time like 30s, 5m or 2h",
+	}[f.Value.Type()]
+	if takes == "" {
+		return fmt.Sprintf("%s does not take %q", name, value)
+	}
+	return fmt.Sprintf("%s takes %s, not %q", name, takes, value)
 }

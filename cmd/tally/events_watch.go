@@ -160,8 +160,7 @@ func (a *app) watch(ctx context.Context, f eventFilter, w watchFlags) error {
 		if run.seen > 0 {
 			return nil
 		}
-		a.say("nothing came in %v", w.idle)
-		return quiet{exitTimeout}
+		return &server.Error{Code: server.CodeTimedOut, Message: fmt.Sprintf("nothing came in %v", w.idle)}
 	}
 	return err
 }

@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"tallystick/oplog"
 	"tallystick/replica"
 	"tallystick/server"
@@ -97,34 +99,51 @@ func asError(err error) *server.Error {
 	return server.AsError(err)
 }
 
-// finish says on stderr what went wrong and returns the exit code. With asJSON
-// the error object is the last line.
-func finish(ctx context.Context, err error, stderr io.Writer, asJSON bool) int {
+// codeInterrupted is the code of an error object when a person or the system
+// has ended the program. No tool answers with it.
+const codeInterrupted server.Code = "interrupted"
+
+// finish says on stderr what went wrong with a command and returns the exit
+// code. With asJSON the error object is the last line.
+func finish(ctx context.Context, err error, cmd *cobra.Command, stderr io.Writer, asJSON bool) int {
 	var q quiet
 	switch {
 	case err == nil:
 		return exitOK
 	case errors.As(err, &q):
 		return q.code
-	case ctx.Err() != nil && errors.Is(context.Cause(ctx), errInterrupt):
-		return exitInterrupted
-	case ctx.Err() != nil && errors.Is(err, context.Canceled):
-		return exitFailure
 	}
 	e := asError(err)
-	if ctx.Err() != nil && e.Code == server.CodeTimedOut { // ended from outside; the time was not over
-		return exitFailure
+	if ctx.Err() != nil {
+		cause := context.Cause(ctx)
+		code := exitFailure
+		if errors.Is(cause, errInterrupt) {
+			code = exitInterrupted
+		}
+		// A wait that was ended from outside has not waited its time.
+		if code == exitInterrupted || errors.Is(err, context.Canceled) || e.Code == server.CodeTimedOut {
+			if asJSON {
+				fmt.Fprintf(stderr, "%s\n", (&server.Error{Code: codeInterrupted, Message: cause.Error()}).JSON())
+			}
+			return code
+		}
 	}
+	e = asTyped(cmd, e)
 	if asJSON {
 		fmt.Fprintf(stderr, "%s\n", e.JSON())
 		return exitCode(e.Code)
 	}
 	fmt.Fprintf(stderr, "tally: %s\n", e.Message)
-	if len(e.Allowed) > 0 {
-		fmt.Fprintf(stderr, "  allowed: %s\n", strings.Join(e.Allowed, ", "))
+	allowed := strings.Join(e.Allowed, ", ")
+	listed := allowed != "" && strings.Contains(e.Message, allowed)
+	if allowed != "" && !listed {
+		fmt.Fprintf(stderr, "  allowed: %s\n", allowed)
 	}
-	if e.Hint != "" {
+	if e.Hint != "" && (allowed == "" || e.Hint != useAllowed) {
 		fmt.Fprintf(stderr, "  %s\n", e.Hint)
 	}
 	return exitCode(e.Code)
 }
+
+// useAllowed is a hint that says no more than the list it goes with.
+const useAllowed = "use one of the allowed values"

@@ -51,7 +51,7 @@ func TestExitCodes(t *testing.T) {
 		{errors.New("anything else"), exitFailure},
 	} {
 		var out bytes.Buffer
-		if got := finish(context.Background(), c.err, &out, true); got != c.want {
+		if got := finish(context.Background(), c.err, nil, &out, true); got != c.want {
 			t.Errorf("%v: exit code %d, want %d", c.err, got, c.want)
 		}
 		if _, isObject := server.ParseError(out.Bytes()); isObject != (c.err != nil && !errors.As(c.err, new(quiet))) {
@@ -65,11 +65,11 @@ func TestInterruptedIs130(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(context.Background())
 		cancel(cause)
 		var out bytes.Buffer
-		if got := finish(ctx, fmt.Errorf("wait: %w", ctx.Err()), &out, false); got != want || out.Len() > 0 {
+		if got := finish(ctx, fmt.Errorf("wait: %w", ctx.Err()), nil, &out, false); got != want || out.Len() > 0 {
 			t.Errorf("%v: exit code %d (%q), want %d", cause, got, out.String(), want)
 		}
 		// The same through the socket, which has made an error object of it.
-		if got := finish(ctx, server.AsError(ctx.Err()), &out, false); got != want || out.Len() > 0 {
+		if got := finish(ctx, server.AsError(ctx.Err()), nil, &out, false); got != want || out.Len() > 0 {
 			t.Errorf("%v through the socket: exit code %d (%q), want %d", cause, got, out.String(), want)
 		}
 	}

@@ -33,7 +33,7 @@ not part of it; tally events list --json gives those.`,
 		Args: positional(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if format != "jsonl" && format != "markdown" {
-				e := usage("format", "use one of the allowed values", "--format is %q", format)
+				e := usage("format", useAllowed, "--format is %q", format)
 				e.Allowed = []string{"jsonl", "markdown"}
 				return e
 			}

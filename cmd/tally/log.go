@@ -19,10 +19,11 @@ import (
 
 func newLog(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "log",
-		Short: "Look into the log itself: show, verify, export, import",
-		Args:  cobra.ArbitraryArgs,
-		RunE:  group,
+		Use:     "log",
+		Short:   "Look into the log itself: show, verify, export, import",
+		Example: "  tally log show --limit 20\n  tally log verify\n  tally log export desk.tlog",
+		Args:    cobra.ArbitraryArgs,
+		RunE:    group,
 	}
 	cmd.AddCommand(newLogShow(a), newLogVerify(a), newLogExport(a), newLogImport(a))
 	return cmd
@@ -37,7 +38,7 @@ func newLogShow(a *app) *cobra.Command {
 		Long: `Show one entry by the id of any listing or by its hash, with what its payload
 says; or the newest entries of one replica, or those stamped since a time.`,
 		Example: "  tally log show evt_20261130T222400_6a6edd9fc9cc\n  tally log show --origin desk --limit 20\n  tally log show --since 2h",
-		Args:    cobra.MaximumNArgs(1),
+		Args:    atMost(1),
 		RunE: func(cmd *cobra.Command, words []string) error {
 			q := server.ShowRequest{Origin: origin, Limit: limit}
 			if len(words) == 1 {

@@ -2,11 +2,15 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"os/signal"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 func main() { os.Exit(realMain()) }
@@ -67,8 +71,31 @@ func run(ctx context.Context, args []string, a *app) int {
 	root.SetIn(a.Stdin)
 	root.SetOut(a.Stdout)
 	root.SetErr(a.Stderr)
-	err := root.ExecuteContext(ctx)
-	return finish(ctx, err, a.Stderr, a.json)
+	cmd, err := root.ExecuteContextC(ctx)
+	return finish(ctx, err, cmd, a.Stderr, a.json || asksJSON(args, a.Getenv))
+}
+
+// asksJSON reports whether a command line asks for JSON. When it cannot be
+// understood, its flags have not been looked at.
+func asksJSON(args []string, getenv func(string) string) bool {
+	asked := false
+	say := func(value string) {
+		if b, err := strconv.ParseBool(value); err == nil {
+			asked = b
+		}
+	}
+	say(getenv(envName("json")))
+	for _, arg := range args {
+		if arg == "--" {
+			break
+		}
+		if arg == "--json" {
+			asked = true
+		} else if value, ok := strings.CutPrefix(arg, "--json="); ok {
+			say(value)
+		}
+	}
+	return asked
 }
 
 func newRoot(a *app) *cobra.Command {
@@ -100,7 +127,12 @@ Every flag has a variable: --http is TALLY_HTTP, --home is TALLY_HOME. Exit code
 	pf.StringVar(&a.root, "home", "", "folder of the replica; also TALLY_HOME (default: the XDG folders)")
 	pf.StringVar(&a.agent, "agent", "", "agent part of the identity host:agent:project to act under; the project is the Git repository of the working directory, outside of one it is host-agent (default: the OS user)")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usage("", "see "+cmd.CommandPath()+" --help", "%v", err)
+		hint := "see " + cmd.CommandPath() + " --help"
+		var bad *pflag.InvalidValueError
+		if errors.As(err, &bad) {
+			return usage(bad.GetFlag().Name, hint, "%s", badValue(bad.GetFlag(), "--"+bad.GetFlag().Name, bad.GetValue()))
+		}
+		return usage("", hint, "%v", err)
 	})
 	root.Version = programVersion().Version
 	root.SetVersionTemplate("tally {{.Version}}\n")
@@ -159,6 +191,16 @@ func positional(names ...string) cobra.PositionalArgs {
 		}
 		if len(args) > len(names) {
 			return usage("", hint, "unexpected argument %q", args[len(names)])
+		}
+		return nil
+	}
+}
+
+// atMost wants no more than n arguments.
+func atMost(n int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > n {
+			return usage("", "usage: "+cmd.UseLine(), "unexpected argument %q", args[n])
 		}
 		return nil
 	}
