@@ -8,7 +8,6 @@ import (
 
 	"tallystick/oplog"
 	"tallystick/query/carried"
-	"tallystick/query/carried"
 	"tallystick/query/refusal"
 )
 
