@@ -23,6 +23,10 @@ type snapshot struct {
 	l    *Log
 	kv   kvSnapshot
 	gens map[string]byte // generation of each view looked at
+
+	// The entry read last: who lists asks for its arrival next.
+	last        Ref
+	lastArrival uint64
 }
 
 func (s *snapshot) View(name string) Reader {
@@ -87,11 +91,17 @@ func (s *snapshot) find(ref Ref) (Entry, uint64, error) {
 }
 
 func (s *snapshot) Entry(ref Ref) (Entry, error) {
-	e, _, err := s.find(ref)
+	e, arrival, err := s.find(ref)
+	if err == nil {
+		s.last, s.lastArrival = ref, arrival
+	}
 	return e, err
 }
 
 func (s *snapshot) Arrival(ref Ref) (uint64, error) {
+	if ref == s.last {
+		return s.lastArrival, nil
+	}
 	_, arrival, err := s.find(ref)
 	if errors.Is(err, ErrNotFound) {
 		return 0, nil
