@@ -29,7 +29,7 @@ func (w withToken) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-func newHTTP(t *testing.T, b Backend, o HTTPOptions) (*HTTPServer, *Tokens) {
+func newHTTP(t testing.TB, b Backend, o HTTPOptions) (*HTTPServer, *Tokens) {
 	t.Helper()
 	tokens, err := OpenTokens(filepath.Join(t.TempDir(), "state", "tokens"))
 	if err != nil {
@@ -44,7 +44,7 @@ func newHTTP(t *testing.T, b Backend, o HTTPOptions) (*HTTPServer, *Tokens) {
 	return s, tokens
 }
 
-func mustToken(t *testing.T, tokens *Tokens, s Session) string {
+func mustToken(t testing.TB, tokens *Tokens, s Session) string {
 	t.Helper()
 	tok, err := tokens.Token(s, false)
 	if err != nil {

@@ -31,7 +31,7 @@ func connectMemory(t *testing.T, srv *mcp.Server, revision string) *mcp.ClientSe
 	return cs
 }
 
-func connect(t *testing.T, tr mcp.Transport, revision string) *mcp.ClientSession {
+func connect(t testing.TB, tr mcp.Transport, revision string) *mcp.ClientSession {
 	t.Helper()
 	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
 	cs, err := client.Connect(t.Context(), tr, &mcp.ClientSessionOptions{ProtocolVersion: revision})

@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-func listenSocket(t *testing.T, s *Service) (runDir string, u *SocketServer) {
+func listenSocket(t testing.TB, s *Service) (runDir string, u *SocketServer) {
 	t.Helper()
 	runDir = filepath.Join(t.TempDir(), "run")
 	u, err := ListenSocket(runDir, s)
@@ -25,7 +25,7 @@ func listenSocket(t *testing.T, s *Service) (runDir string, u *SocketServer) {
 	return runDir, u
 }
 
-func dialSocket(t *testing.T, o ClientOptions) *Client {
+func dialSocket(t testing.TB, o ClientOptions) *Client {
 	t.Helper()
 	c, err := Dial(t.Context(), o)
 	if err != nil {

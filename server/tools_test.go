@@ -195,7 +195,7 @@ func nullArray(path string, v any) string {
 
 // connectStdio runs ServeStdio on pipes, as a client that starts the program
 // would.
-func connectStdio(t *testing.T, b Backend, s Session) *mcp.ClientSession {
+func connectStdio(t testing.TB, b Backend, s Session) *mcp.ClientSession {
 	t.Helper()
 	toServer, fromClient := io.Pipe()
 	toClient, fromServer := io.Pipe()
