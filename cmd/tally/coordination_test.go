@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,29 +12,40 @@ import (
 	"tallystick/server"
 )
 
-// TestClaimRaceAcrossReplicas: eight racers on two replicas, twenty rounds,
-// exactly one winner each, the same on both.
-func TestClaimRaceAcrossReplicas(t *testing.T) {
+// TestK1I4_RaceAcrossReplicas: eight racers on two replicas, twenty rounds,
+// exactly one winner each, the same on both. In even rounds all are identities
+// of their own; in odd ones they are windows of one identity on either host.
+func TestK1I4_RaceAcrossReplicas(t *testing.T) {
 	desk, lap := pair(t)
 	contested := 0
 	for round := range 20 {
 		task := fmt.Sprintf("round-%d", round)
 		id := desk.request(agent("asker"), `,"correlation_id":"`+task+`"`)
 		converge(desk, lap)
-		outcomes, stored := make([]string, 8), atomic.Int64{}
+		racer := func(i int) server.Session {
+			if round%2 == 0 {
+				return agent(fmt.Sprintf("racer%d", i))
+			}
+			s := agent("racer")
+			s.Client = fmt.Sprintf("window %d", i)
+			return s
+		}
+		type answer struct{ outcome, by, event string }
+		answers := make([]answer, 8)
 		start := make(chan struct{})
 		var wg sync.WaitGroup
-		for i := range outcomes {
-			s := []*site{desk, lap}[i%2]
+		for i := range answers {
+			s, who := []*site{desk, lap}[i%2], racer(i)
 			wg.Go(func() {
 				<-start
-				m, bad := s.call(agent(fmt.Sprintf("racer%d", i)), "event_ack", `{"event_id":"`+id+`","status":"claimed"}`)
+				m, bad := s.call(who, "event_ack", `{"event_id":"`+id+`","status":"claimed"}`)
 				if bad != nil {
 					t.Error(bad)
 					return
 				}
-				if outcomes[i] = m["outcome"].(string); m["event"] != nil {
-					stored.Add(1)
+				answers[i].outcome, answers[i].by = m["outcome"].(string), s.cfg.Label+":"+who.Agent+":x"
+				if ev, ok := m["event"].(map[string]any); ok {
+					answers[i].event = ev["id"].(string)
 				}
 			})
 		}
@@ -48,16 +58,19 @@ func TestClaimRaceAcrossReplicas(t *testing.T) {
 		}
 		// The holder was told that it won. On the other side at most one more has
 		// written a claim, and was told "won" as well unless it saw better at once.
-		told := 0
-		for i, o := range outcomes {
-			if o == "won" && a["holder"] == fmt.Sprintf("%s:racer%d:x", []string{"desk", "lap"}[i%2], i) {
+		told, stored := 0, 0
+		for _, o := range answers {
+			if o.outcome == "won" && o.event == a["event"] && o.by == a["holder"] {
 				told++
 			}
+			if o.event != "" {
+				stored++
+			}
 		}
-		if told != 1 || stored.Load() > 2 {
-			t.Fatalf("round %d: %v, %d claims written, held by %v", round, outcomes, stored.Load(), a["holder"])
+		if told != 1 || stored > 2 {
+			t.Fatalf("round %d: %+v, %d claims written, held by %v", round, answers, stored, a["holder"])
 		}
-		contested += int(stored.Load()) - 1
+		contested += stored - 1
 		desk.do(agent("asker"), "event_ack", `{"event_id":"`+id+`","status":"applied"}`)
 	}
 	converge(desk, lap)
