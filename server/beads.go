@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -228,6 +229,16 @@ func (f beadsFields) into(pairs ...any) error {
 	return nil
 }
 
+// badText says which field holds what no text may hold, and what that is.
+func (f beadsFields) badText() string {
+	for _, name := range slices.Sorted(maps.Keys(f)) {
+		if why := checkText(f[name]); why != "" {
+			return name + " holds " + why
+		}
+	}
+	return ""
+}
+
 func parseBeadsLine(line []byte) (raw beadsRaw, row BeadsRow, err error) {
 	if line[0] != '{' {
 		return raw, row, errors.New("not a JSON object")
@@ -239,7 +250,14 @@ func parseBeadsLine(line []byte) (raw beadsRaw, row BeadsRow, err error) {
 		}
 		return raw, row, errors.New("broken JSON")
 	}
-	if why := checkText(line); why != "" {
+	why := fields.badText()
+	if why == "" { // what is not in a field
+		why = checkText(line)
+	}
+	if why != "" {
+		if checkText(fields["id"]) == "" && fields.into("id", &raw.ID) == nil && token(raw.ID) {
+			row.ID = raw.ID
+		}
 		return raw, row, errors.New(why)
 	}
 	err = fields.into("id", &raw.ID)
@@ -281,7 +299,6 @@ func parseBeadsLine(line []byte) (raw beadsRaw, row BeadsRow, err error) {
 	if err != nil {
 		return raw, row, err
 	}
-	var why string
 	if row.Assignee, why = beadsRecipient(raw.Assignee); why != "" {
 		raw.wrong = append(raw.wrong, "no to_agent: "+why)
 	}

@@ -51,7 +51,7 @@ func TestParseBeads(t *testing.T) {
 		`10 x-6: unknown status "sleeping"`, "11 x-7: title has the wrong type (number)", "12 : control character in id",
 		"13 x-8: closed without a readable closed_at: request and ack go in without the time, no summary",
 		"14 x-2: this id stands on an earlier line with different content; the first one counts",
-		"16 : half of a surrogate pair", "21 : broken JSON",
+		"16 x-9: title holds half of a surrogate pair", "21 : broken JSON",
 	}
 	var got []string
 	for _, e := range f.Errors {

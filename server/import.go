@@ -40,6 +40,7 @@ type ImportRequest struct {
 	Session Session    `json:"session"`
 	Stream  string     `json:"stream,omitempty"` // default project/<project of the session>
 	Rows    []BeadsRow `json:"rows"`
+	DryRun  bool       `json:"dry_run,omitempty"` // count, and store nothing
 }
 
 // ImportCounts say what became of the parts of the rows: stored now, or here
@@ -97,6 +98,7 @@ type importing struct {
 	s      *Service
 	author string
 	stream string
+	dry    bool
 	counts ImportCounts
 	refs   map[string]target // by row id
 	ops    []oplog.Op
@@ -125,7 +127,7 @@ func (s *Service) ImportBeads(ctx context.Context, q ImportRequest) (ImportCount
 	if len(q.Rows) > maxImport {
 		return ImportCounts{}, fail(CodeTooLarge, "rows", "send chunks", "%d rows in one call, at most %d are allowed", len(q.Rows), maxImport)
 	}
-	w := &importing{s: s, author: id.Name, stream: strings.TrimSpace(q.Stream), refs: map[string]target{}}
+	w := &importing{s: s, author: id.Name, stream: strings.TrimSpace(q.Stream), dry: q.DryRun, refs: map[string]target{}}
 	switch {
 	case w.stream != "":
 	case id.Project != "":
@@ -136,8 +138,10 @@ func (s *Service) ImportBeads(ctx context.Context, q ImportRequest) (ImportCount
 	if err := w.run(ctx, q.Rows); err != nil {
 		return ImportCounts{}, s.asError(ctx, err)
 	}
-	s.mintAfter(ctx, id)
-	s.log.Info("imported", "identity", id.Name, "rows", len(q.Rows), "requests", w.counts.Requests, "present", w.counts.AlreadyPresent)
+	if !q.DryRun {
+		s.mintAfter(ctx, id)
+	}
+	s.log.Info("imported", "identity", id.Name, "rows", len(q.Rows), "requests", w.counts.Requests, "present", w.counts.AlreadyPresent, "dry", q.DryRun)
 	return w.counts, nil
 }
 
@@ -170,8 +174,10 @@ func (w *importing) run(ctx context.Context, rows []BeadsRow) error {
 	if err := w.flush(ctx); err != nil {
 		return err
 	}
-	if err := w.resolve(missing); err != nil {
-		return err
+	if !w.dry {
+		if err := w.resolve(missing); err != nil {
+			return err
+		}
 	}
 	for i := range rows {
 		if err := w.rest(ctx, &rows[i]); err != nil {
@@ -347,6 +353,10 @@ func (w *importing) part(ctx context.Context, k imported.Key, count *int, same f
 	if err != nil || here {
 		return err
 	}
+	if w.dry {
+		*count++
+		return nil
+	}
 	op, err := make()
 	if err != nil {
 		return err
@@ -354,8 +364,13 @@ func (w *importing) part(ctx context.Context, k imported.Key, count *int, same f
 	return w.add(ctx, op, k, count)
 }
 
-// add puts an op in the batch, which is written when it is full.
+// add puts an op in the batch, which is written when it is full. A dry run
+// only counts it.
 func (w *importing) add(ctx context.Context, op oplog.Op, k imported.Key, count *int) error {
+	if w.dry {
+		*count++
+		return nil
+	}
 	if len(w.ops) == importBatch || w.bytes+len(op.Body) > importBytes {
 		if err := w.flush(ctx); err != nil {
 			return err

@@ -47,8 +47,8 @@ func hostileBeads() (lines, reasons []string) {
 		{`{"id":"x","Title":"t","status":"open"}`, "no title"},
 		{`{"id":"deep","title":"t","status":"open","x":` + strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000) + `}`, "nested too deep"},
 		{`{"id":"huge","title":"t","status":"open","priority":1` + strings.Repeat("0", 5000) + `e999999}`, ""},
-		{`{"id":"utf","title":"` + "\xff" + `","status":"open"}`, "bytes that are not UTF-8"},
-		{`{"id":"nul","title":"\u0000","status":"open"}`, "a NUL character"},
+		{`{"id":"utf","title":"` + "\xff" + `","status":"open"}`, "title holds bytes that are not UTF-8"},
+		{`{"id":"nul","title":"\u0000","status":"open"}`, "title holds a NUL character"},
 		{`{"id":"last","title":"t","status":"open","assignee":"@crew/ann"}`, ""},
 	} {
 		lines = append(lines, l.text)

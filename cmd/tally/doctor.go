@@ -116,10 +116,10 @@ func (d *doctor) print() error {
 		}
 	}
 	if b := d.d.Before; b != nil {
-		fmt.Fprintf(d.a.Stdout, "\n%d entries\n", b.Entries)
+		fmt.Fprintf(d.a.Stdout, "\n%s\n", pluralOf(b.Entries, "entry", "entries"))
 		views, old := b.Views, b.Views
 		if d.d.After != nil {
-			fmt.Fprintf(d.a.Stdout, "%d entries after\n", d.d.After.Entries)
+			fmt.Fprintf(d.a.Stdout, "%s after\n", pluralOf(d.d.After.Entries, "entry", "entries"))
 			views = d.d.After.Views
 		}
 		if err := d.a.printViews(old, views); err != nil {
@@ -127,7 +127,7 @@ func (d *doctor) print() error {
 		}
 	}
 	if n := d.count(checkFail); n > 0 && !d.fix {
-		d.a.say("%d checks fail; tally doctor --fix mends what can be mended safely", n)
+		d.a.say("%s; tally doctor --fix mends what can be mended safely", pluralOf(n, "check fails", "checks fail"))
 	}
 	return nil
 }
@@ -235,12 +235,12 @@ func (d *doctor) log(ctx context.Context, c *server.Client) {
 	}
 	if v.InLog > 0 {
 		d.add("log", checkFail, "tally log verify lists them; restore a backup, or join again from a fresh home: what was synced is on the peers",
-			"%s of %d entries, the first: %s", foundText(v.InLog, v.More), v.Entries, v.Findings[0])
+			"%s of %s, the first: %s", foundText(v.InLog, v.More), pluralOf(v.Entries, "entry", "entries"), v.Findings[0])
 	} else {
-		d.add("log", checkOK, "", "%d entries and %d heads verify", v.Entries, v.Heads)
+		d.add("log", checkOK, "", "%s and %s verify", pluralOf(v.Entries, "entry", "entries"), plural(v.Heads, "head"))
 	}
 	if len(v.InViews) == 0 {
-		d.add("views", checkOK, "", "%d views with %d rows add up", len(v.Views), v.Rows)
+		d.add("views", checkOK, "", "%s with %s add up", plural(len(v.Views), "view"), plural(v.Rows, "row"))
 		return
 	}
 	if d.fix {
@@ -252,7 +252,7 @@ func (d *doctor) log(ctx context.Context, c *server.Client) {
 			v, err = verify()
 		}
 		if err == nil && len(v.InViews) == 0 {
-			d.add("views", checkFixed, "", "folded anew from %d entries", r.Entries)
+			d.add("views", checkFixed, "", "folded anew from %s", pluralOf(r.Entries, "entry", "entries"))
 			return
 		}
 	}

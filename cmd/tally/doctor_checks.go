@@ -122,17 +122,17 @@ func (d *doctor) continuity(h *server.Health) {
 
 func (d *doctor) aside(h *server.Health) {
 	if h.Held > 0 {
-		d.add("held", checkWarn, "see tally quarantine", "%d entries wait for their time or for their device's admission", h.Held)
+		d.add("held", checkWarn, "see tally quarantine", "%s for their time or for their device's admission", pluralOf(h.Held, "entry waits", "entries wait"))
 	} else {
 		d.add("held", checkOK, "", "no entry waits")
 	}
 	if h.Quarantined > 0 {
-		d.add("quarantined", checkWarn, "see tally quarantine; a newer version may understand them", "%d entries cannot be folded", h.Quarantined)
+		d.add("quarantined", checkWarn, "see tally quarantine; a newer version may understand them", "%s cannot be folded", pluralOf(h.Quarantined, "entry", "entries"))
 	} else {
 		d.add("quarantined", checkOK, "", "every entry is understood")
 	}
 	if h.ErasePend > 0 {
-		d.add("erase", checkWarn, "it goes on by itself; see tally erase --status", "%d entries are yet to be erased", h.ErasePend)
+		d.add("erase", checkWarn, "it goes on by itself; see tally erase --status", "%s yet to be erased", pluralOf(h.ErasePend, "entry is", "entries are"))
 	}
 	if h.Paused {
 		d.add("intake", checkFail, "free some space", "entries of peers are not taken, most likely because the disk is full")
@@ -165,7 +165,7 @@ func (d *doctor) clock(h *server.Health) {
 	case n == 0:
 		d.add("clock", checkOK, "", "no peer to compare with")
 	default:
-		d.add("clock", checkOK, "", "it agrees with %d peers", n)
+		d.add("clock", checkOK, "", "it agrees with %s", plural(n, "peer"))
 	}
 }
 
@@ -224,7 +224,7 @@ func (d *doctor) mail(ctx context.Context, c *server.Client) {
 		return
 	}
 	for _, o := range m.OldNames {
-		d.add("mail", checkWarn, "read it with tally events list --to "+oneLine(o.Name, 80), "%d events are to %s, which is %s now", o.Events, oneLine(o.Name, 80), oneLine(o.Now, 80))
+		d.add("mail", checkWarn, "read it with tally events list --to "+oneLine(o.Name, 80), "%s to %s, which is %s now", pluralOf(o.Events, "event is", "events are"), oneLine(o.Name, 80), oneLine(o.Now, 80))
 	}
 	if len(m.OldNames) == 0 {
 		d.add("mail", checkOK, "", "no mail is to a name of the past")

@@ -68,7 +68,7 @@ func (a *app) erase(ctx context.Context, c *server.Client, ids []string, reason 
 		for _, e := range ans.Entries {
 			a.say("%s  %s  %s  %s, %d bytes", e.ID, shortTime(e.Time), e.Kind, oneLine(e.Author, 80), e.Bytes)
 		}
-		if err := a.confirm(fmt.Sprintf("erase %d entries on every replica, for good?", len(ans.Entries))); err != nil {
+		if err := a.confirm(fmt.Sprintf("erase %s on every replica, for good?", pluralOf(len(ans.Entries), "entry", "entries"))); err != nil {
 			return err
 		}
 	}
@@ -116,7 +116,7 @@ func (a *app) eraseStatus(ctx context.Context, c *server.Client) error {
 		fmt.Fprintln(a.Stdout, "nothing was erased")
 	}
 	for _, e := range list.Erasures {
-		fmt.Fprintf(a.Stdout, "%s  %d entries  %s  %s\n", shortTime(e.Time), len(e.Hashes), oneLine(e.Author, 80), oneLine(e.Reason, 200))
+		fmt.Fprintf(a.Stdout, "%s  %s  %s  %s\n", shortTime(e.Time), pluralOf(len(e.Hashes), "entry", "entries"), oneLine(e.Author, 80), oneLine(e.Reason, 200))
 		for _, r := range e.Replicas {
 			fmt.Fprintf(a.Stdout, "  %s: %s\n", oneLine(r.Label, 40), appliedText(r.Applied))
 		}

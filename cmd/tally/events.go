@@ -120,9 +120,23 @@ func (a *app) printEvent(e event) {
 	for _, id := range e.ArtifactIDs {
 		fmt.Fprintf(a.Stdout, "    with %s\n", oneLine(id, 64))
 	}
+	if title := e.title(); title != "" {
+		fmt.Fprintf(a.Stdout, "    %s\n", oneLine(title, 200))
+	}
 	if e.Body != "" {
 		fmt.Fprintf(a.Stdout, "%s\n", block(e.Body, "    "))
 	}
+}
+
+// title is what an imported request is called; its body is the description.
+func (e *event) title() string {
+	var m struct {
+		Title string `json:"title"`
+	}
+	if json.Unmarshal(e.Metadata, &m) != nil {
+		return ""
+	}
+	return strings.TrimSpace(m.Title)
 }
 
 // loss says what a notice to the loser of a claim tells; empty for other

@@ -120,7 +120,7 @@ func (a *app) exportJSONL(ctx context.Context, w io.Writer, q server.MemoryExpor
 		return err
 	})
 	if err == nil {
-		a.say("%d records", n)
+		a.say("%s", plural(n, "record"))
 	}
 	return err
 }
@@ -182,7 +182,7 @@ func (a *app) exportMarkdown(ctx context.Context, w io.Writer, q server.MemoryEx
 	if _, err := io.WriteString(w, b.String()); err != nil {
 		return err
 	}
-	a.say("%d records", n)
+	a.say("%s", plural(n, "record"))
 	return nil
 }
 

@@ -33,19 +33,21 @@ func newImportBeads(a *app) *cobra.Command {
 	var dry bool
 	cmd := &cobra.Command{
 		Use:   "beads FILE",
-		Short: "Import a beads JSONL file: requests, acks, replies and summaries",
+		Short: "Import a beads JSONL file, or stdin with -: requests, acks, replies and summaries",
 		Long: `Import a beads JSONL file. Each record becomes a task request; a closed one also
 an ack and, with a reason, a summary; a comment becomes a reply. Every part has a
 key of its own in the whole mesh, so importing again, from another folder or on
 another replica, adds nothing. A line that cannot be read, or a part of one, is
 reported with its number and the rest goes in; the exit code is then 7. Run an
 import that was cut short again: it goes on where it was, and counts what the
-first run had stored as already present.`,
-		Example: "  tally import beads .beads/issues.jsonl\n  tally import beads work.jsonl --stream project/x --json",
-		Args:    positional("FILE"),
+first run had stored as already present. Dependencies, notes, labels and
+tombstones are not imported; how many there are is said.`,
+		Example: `  tally import beads .beads/issues.jsonl --dry-run
+  tally import beads work.jsonl --stream project/x --json
+  bd export | tally import beads -`,
+		Args: positional("FILE"),
 		RunE: func(cmd *cobra.Command, words []string) error {
-			path := a.abs(words[0])
-			res, err := a.importBeads(cmd.Context(), path, words[0], stream, dry)
+			res, err := a.importBeads(cmd.Context(), words[0], stream, dry)
 			if err != nil {
 				return err
 			}
@@ -60,30 +62,21 @@ first run had stored as already present.`,
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "say what a mesh without any of it would store, and store nothing")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "say what would be added and what is here already, and store nothing")
 	cmd.Flags().StringVar(&stream, "stream", "", "stream of the requests (default: project/ and the project of the working directory, or project/beads outside of one)")
 	return cmd
 }
 
-func (a *app) importBeads(ctx context.Context, path, shown, stream string, dry bool) (*importResult, error) {
+func (a *app) importBeads(ctx context.Context, file, stream string, dry bool) (*importResult, error) {
 	s, err := session(a.agent, a.Dir, "import")
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.Open(path)
+	beads, err := a.parseBeads(file)
 	if err != nil {
-		return nil, fileError("FILE", path, err)
+		return nil, err
 	}
-	defer f.Close()
-	beads, err := server.ParseBeads(f)
-	if err != nil {
-		return nil, fileError("FILE", path, err)
-	}
-	res := &importResult{File: shown, DryRun: dry, Lines: beads.Lines, SkippedTombstones: beads.SkippedTombstones, Errors: beads.Errors, NotImported: beads.NotImported}
-	if dry {
-		res.ImportCounts = beads.Counts()
-		return res, nil
-	}
+	res := &importResult{File: file, DryRun: dry, Lines: beads.Lines, SkippedTombstones: beads.SkippedTombstones, Errors: beads.Errors, NotImported: beads.NotImported}
 	c, err := a.connect(ctx)
 	if err != nil {
 		return nil, err
@@ -93,7 +86,7 @@ func (a *app) importBeads(ctx context.Context, path, shown, stream string, dry b
 	defer bar.Close()
 	done := 0
 	for _, rows := range server.BeadsChunks(beads.Rows) {
-		counts, err := c.ImportBeads(ctx, server.ImportRequest{Session: s, Stream: stream, Rows: rows})
+		counts, err := c.ImportBeads(ctx, server.ImportRequest{Session: s, Stream: stream, Rows: rows, DryRun: dry})
 		if err != nil {
 			return nil, importError(err, done, len(beads.Rows))
 		}
@@ -117,16 +110,46 @@ func importError(err error, done, of int) error {
 	return &told
 }
 
+// parseBeads reads a file, or stdin.
+func (a *app) parseBeads(file string) (*server.BeadsFile, error) {
+	if file == "-" {
+		f, err := server.ParseBeads(a.Stdin)
+		if err != nil {
+			return nil, fileError("FILE", "stdin", err)
+		}
+		return f, nil
+	}
+	path := a.abs(file)
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fileError("FILE", path, err)
+	}
+	defer f.Close()
+	beads, err := server.ParseBeads(f)
+	if err != nil {
+		return nil, fileError("FILE", path, err)
+	}
+	return beads, nil
+}
+
 func (a *app) printImport(r *importResult) {
-	fmt.Fprintf(a.Stdout, "%d lines: %d requests, %d acks, %d replies, %d summaries\n", r.Lines, r.Requests, r.Acks, r.Replies, r.Summaries)
+	did := ""
+	if r.DryRun {
+		did = "would be added: "
+	}
+	fmt.Fprintf(a.Stdout, "%s: %s%s, %s, %s, %s\n", plural(r.Lines, "line"), did, plural(r.Requests, "request"), plural(r.Acks, "ack"),
+		pluralOf(r.Replies, "reply", "replies"), pluralOf(r.Summaries, "summary", "summaries"))
 	if r.AlreadyPresent > 0 {
 		fmt.Fprintf(a.Stdout, "already present: %d\n", r.AlreadyPresent)
 	}
 	if r.ChangedIgnored > 0 {
-		fmt.Fprintf(a.Stdout, "changed since, and left as they were: %d\n", r.ChangedIgnored)
+		fmt.Fprintf(a.Stdout, "of these changed in the file since, and left as they were: %d\n", r.ChangedIgnored)
 	}
-	if r.SkippedTombstones > 0 {
-		fmt.Fprintf(a.Stdout, "tombstones left out: %d\n", r.SkippedTombstones)
+	if left := leftOut(r); left != "" {
+		fmt.Fprintf(a.Stdout, "not imported: %s\n", left)
+	}
+	if r.DryRun {
+		a.say("nothing was stored")
 	}
 	for i, e := range r.Errors {
 		if i == maxShownErrors {
@@ -139,6 +162,23 @@ func (a *app) printImport(r *importResult) {
 		}
 		a.say("line %d%s: %s", e.Line, id, oneLine(e.Reason, 300))
 	}
+}
+
+// leftOut says what a file holds that an import does not take.
+func leftOut(r *importResult) string {
+	var parts []string
+	for _, p := range []struct {
+		n         int
+		one, many string
+	}{
+		{r.NotImported.Dependencies, "dependency", "dependencies"}, {r.NotImported.Notes, "note", "notes"},
+		{r.NotImported.Labels, "label", "labels"}, {r.SkippedTombstones, "tombstone", "tombstones"},
+	} {
+		if p.n > 0 {
+			parts = append(parts, pluralOf(p.n, p.one, p.many))
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 // progress is a bar on a terminal and nothing elsewhere.

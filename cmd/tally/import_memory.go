@@ -158,8 +158,9 @@ func (a *app) printMemoryImport(r *memoryImport) {
 	if r.DryRun {
 		did = "would be stored"
 	}
-	fmt.Fprintf(a.Stdout, "%d files, %d lines; %s: %d facts, %d links, %d aliases, %d summaries, %d turns, %d checkpoints\n",
-		r.Files, r.Lines, did, r.Facts, r.Links, r.Aliases, r.Summaries, r.Turns, r.Checkpoints)
+	fmt.Fprintf(a.Stdout, "%s, %s; %s: %s, %s, %s, %s, %s, %s\n", plural(r.Files, "file"), plural(r.Lines, "line"), did,
+		plural(r.Facts, "fact"), plural(r.Links, "link"), pluralOf(r.Aliases, "alias", "aliases"), pluralOf(r.Summaries, "summary", "summaries"),
+		plural(r.Turns, "turn"), plural(r.Checkpoints, "checkpoint"))
 	for _, n := range []struct {
 		what string
 		n    int
@@ -172,7 +173,7 @@ func (a *app) printMemoryImport(r *memoryImport) {
 		}
 	}
 	if r.Secrets > 0 {
-		a.say("%d records likely hold a secret; what is stored is synced to every machine", r.Secrets)
+		a.say("%s likely a secret; what is stored is synced to every machine", pluralOf(r.Secrets, "record holds", "records hold"))
 	}
 	for i, e := range r.Errors {
 		if i == maxShownErrors {

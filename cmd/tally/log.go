@@ -164,7 +164,7 @@ something is wrong; tally doctor says what to do about it.`,
 			if a.json {
 				err = a.printJSON(v)
 			} else {
-				fmt.Fprintf(a.Stdout, "%d entries, %d payloads, %d heads, %d rows: %s\n", v.Entries, v.Payloads, v.Heads, v.Rows, foundText(len(v.Findings), v.More))
+				fmt.Fprintf(a.Stdout, "%s, %s, %s, %s: %s\n", pluralOf(v.Entries, "entry", "entries"), plural(v.Payloads, "payload"), plural(v.Heads, "head"), plural(v.Rows, "row"), foundText(len(v.Findings), v.More))
 				for _, f := range v.Findings {
 					fmt.Fprintln(a.Stdout, oneLine(f, 300))
 				}
@@ -220,7 +220,7 @@ docs/format-export.md. tally log import reads it on any replica of the same mesh
 
 // wrotePack says what was written; on stderr when the file went to stdout.
 func (a *app) wrotePack(path string, n oplog.PackCounts) error {
-	line := fmt.Sprintf("%d entries in %d ranges, %d chunks of content, %d bytes", n.Entries, n.Ranges, n.Chunks, n.Bytes)
+	line := fmt.Sprintf("%s in %s, %s of content, %s", pluralOf(n.Entries, "entry", "entries"), plural(n.Ranges, "range"), plural(n.Chunks, "chunk"), plural(n.Bytes, "byte"))
 	switch {
 	case path == "-":
 		a.say("%s", line)
@@ -298,9 +298,9 @@ nothing. A damaged file is refused; what came before the damage stays.`,
 			if a.json {
 				return a.printJSON(n)
 			}
-			fmt.Fprintf(a.Stdout, "%d entries added, %d were here; %d contents completed\n", n.Added, n.Duplicates, n.Contents)
+			fmt.Fprintf(a.Stdout, "%s added, %d here already; %s completed\n", pluralOf(n.Added, "entry", "entries"), n.Duplicates, plural(n.Contents, "content"))
 			if n.Held > 0 {
-				a.say("%d entries wait; see tally quarantine", n.Held)
+				a.say("%s; see tally quarantine", pluralOf(n.Held, "entry waits", "entries wait"))
 			}
 			return nil
 		},

@@ -34,7 +34,7 @@ before, or entries arrived meanwhile.`,
 			if a.json {
 				err = a.printJSON(r)
 			} else {
-				fmt.Fprintf(a.Stdout, "rebuilt %d views from %d entries\n", len(r.After), r.Entries)
+				fmt.Fprintf(a.Stdout, "rebuilt %s from %s\n", plural(len(r.After), "view"), pluralOf(r.Entries, "entry", "entries"))
 				err = a.printViews(r.Before, r.After)
 			}
 			if err == nil && !r.Same {
@@ -55,7 +55,7 @@ func (a *app) printViews(before, after []server.LogView) error {
 	for _, v := range after {
 		state := "same"
 		if o, ok := old[v.Name]; !ok || o != v {
-			state = fmt.Sprintf("was %d rows, %s", o.Rows, o.Digest)
+			state = fmt.Sprintf("was %s, %s", plural(o.Rows, "row"), o.Digest)
 		}
 		rows = append(rows, []string{v.Name, fmt.Sprint(v.Rows), v.Digest, state})
 	}

@@ -70,7 +70,7 @@ machine of the backup must not run any more.`,
 			if a.json {
 				return a.printJSON(info)
 			}
-			fmt.Fprintf(a.Stdout, "restored %d entries into %s as %s, in the new incarnation %s\n", info.Counts.Added, info.Mesh, info.Label, info.Origin)
+			fmt.Fprintf(a.Stdout, "restored %s into %s as %s, in the new incarnation %s\n", pluralOf(info.Counts.Added, "entry", "entries"), info.Mesh, info.Label, info.Origin)
 			if info.SameKey {
 				a.say("the machine that this was must not run again; start this one with tally up")
 			} else {

@@ -177,9 +177,11 @@ func (a *app) printStatus(m meshStatus, p server.ProcessStatus) error {
 	return a.table([]string{"VIEW", "ROWS", "DIGEST"}, rows)
 }
 
-func plural(n int, what string) string {
+func plural[N int | int64 | uint64](n N, what string) string { return pluralOf(n, what, what+"s") }
+
+func pluralOf[N int | int64 | uint64](n N, one, many string) string {
 	if n == 1 {
-		return "1 " + what
+		return "1 " + one
 	}
-	return strconv.Itoa(n) + " " + what + "s"
+	return fmt.Sprintf("%d %s", n, many)
 }
