@@ -274,7 +274,7 @@ func identifierQuestions(rows []*bead) (out []Question) {
 		if i%3 == 0 && camel.MatchString(id) {
 			text = strings.ToLower(regexp.MustCompile(`([A-Z])`).ReplaceAllString(id, "_$1"))
 		}
-		out = append(out, Question{"identifiers", fmt.Sprintf(frames[i%len(frames)], text), holders[id]})
+		out = append(out, Question{"identifiers", fmt.Sprintf(frames[i%len(frames)], text), holders[id], ""})
 	}
 	return out
 }
@@ -286,7 +286,7 @@ func factQuestions(rows []*bead, facts map[string]bool, df map[string]int) (out 
 	for _, b := range rows {
 		if facts[b.ID] {
 			text := strings.Join(rarest(b.Title, 4, df), " ")
-			out = append(out, Question{"superseded facts", fmt.Sprintf(frames[len(out)%len(frames)], text), []string{b.ID + "/new", b.ID}})
+			out = append(out, Question{"superseded facts", fmt.Sprintf(frames[len(out)%len(frames)], text), []string{b.ID + "/new", b.ID}, ""})
 		}
 	}
 	return out
@@ -301,7 +301,7 @@ func noteQuestions(rows []*bead, df map[string]int) (out []Question) {
 			break
 		}
 		text := strings.Join(rarest(b.CloseReason, 4, df), " ")
-		out = append(out, Question{"cross-agent notes", fmt.Sprintf("what did %s tell %s about %s", path.Base(b.Assignee), path.Base(b.CreatedBy), text), []string{b.ID}})
+		out = append(out, Question{"cross-agent notes", fmt.Sprintf("what did %s tell %s about %s", path.Base(b.Assignee), path.Base(b.CreatedBy), text), []string{b.ID}, ""})
 	}
 	return out
 }

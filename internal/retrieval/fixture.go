@@ -38,7 +38,7 @@ func Fixture() *Corpus {
 			add(d)
 		case head == "?":
 			parts := strings.Split(rest, "|")
-			c.Questions = append(c.Questions, Question{strings.TrimSpace(parts[0]), strings.TrimSpace(parts[1]), strings.Fields(parts[2])})
+			c.Questions = append(c.Questions, Question{strings.TrimSpace(parts[0]), strings.TrimSpace(parts[1]), strings.Fields(parts[2]), ""})
 		default:
 			turn++
 			who, _, _ := strings.Cut(line, ":")

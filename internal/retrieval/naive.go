@@ -13,10 +13,19 @@ import (
 
 // Substring finds documents that hold the question as it stands, the way a
 // store that scans does.
-type Substring struct{ docs []search.Document }
+type Substring struct {
+	docs    []search.Document
+	lowered []string
+}
 
 // NewSubstring takes a corpus.
-func NewSubstring(c *Corpus) *Substring { return &Substring{c.Docs} }
+func NewSubstring(c *Corpus) *Substring {
+	s := &Substring{docs: c.Docs}
+	for _, d := range c.Docs {
+		s.lowered = append(s.lowered, strings.ToLower(d.Title+"\n"+d.Text))
+	}
+	return s
+}
 
 // Name says what it does.
 func (s *Substring) Name() string { return "substring" }
@@ -24,8 +33,8 @@ func (s *Substring) Name() string { return "substring" }
 // Find gives matches in the order of the file.
 func (s *Substring) Find(text string, k int) (ids []string, _ error) {
 	want := strings.ToLower(text)
-	for _, d := range s.docs {
-		if strings.Contains(strings.ToLower(d.Title+"\n"+d.Text), want) {
+	for i, d := range s.docs {
+		if strings.Contains(s.lowered[i], want) {
 			if ids = append(ids, d.ID); len(ids) == k {
 				break
 			}
@@ -34,26 +43,34 @@ func (s *Substring) Find(text string, k int) (ids []string, _ error) {
 	return ids, nil
 }
 
+// Variant says which textbook is followed.
+type Variant struct {
+	Stem    bool // leave out stop words and stem the rest
+	All     bool // every word must be there
+	Context bool // add half of the session's best and a third of each neighbour
+	// Feedback adds the words that stand out in the five best; RM3 does so as
+	// the relevance model of that name: weights by the likelihood of the ten best.
+	Feedback, RM3 bool
+}
+
 // BM25 is the textbook: words, BM25, nothing of identifiers, titles or states.
 type BM25 struct {
-	label    string
-	stem     bool
-	all      bool // every word must be there
-	context  bool // session score, neighbours and pseudo-feedback
+	label string
+	Variant
 	docs     []search.Document
 	tf       []map[string]int
 	length   []int
 	posts    map[string][]int
 	avg      float64
 	sessions map[string][]int
+	stems    map[string]string
 }
 
 var word = regexp.MustCompile(`[\p{L}\p{N}_]+`)
 
-// NewBM25 takes a corpus. Stem leaves out stop words and stems the rest, all
-// is an AND, context adds session, neighbours and pseudo-feedback.
-func NewBM25(label string, c *Corpus, stem, all, context bool) *BM25 {
-	b := &BM25{label: label, stem: stem, all: all, context: context, docs: c.Docs, posts: map[string][]int{}, sessions: map[string][]int{}}
+// NewBM25 takes a corpus.
+func NewBM25(label string, c *Corpus, v Variant) *BM25 {
+	b := &BM25{label: label, Variant: v, docs: c.Docs, posts: map[string][]int{}, sessions: map[string][]int{}, stems: map[string]string{}}
 	total := 0
 	for i, d := range c.Docs {
 		m := map[string]int{}
@@ -79,11 +96,16 @@ func (b *BM25) Name() string { return b.label }
 
 func (b *BM25) words(text string) (out []string) {
 	for _, w := range word.FindAllString(strings.ToLower(text), -1) {
-		if b.stem {
+		if b.Stem {
 			if analysis.StopWord(w) {
 				continue
 			}
-			w = analysis.Stem(w)
+			stem, ok := b.stems[w]
+			if !ok {
+				stem = analysis.Stem(w)
+				b.stems[w] = stem
+			}
+			w = stem
 		}
 		out = append(out, w)
 	}
@@ -110,7 +132,7 @@ func (b *BM25) scores(weights map[string]float64) []float64 {
 			hits[i]++
 		}
 	}
-	if b.all {
+	if b.All {
 		for i := range out {
 			if hits[i] < len(words) {
 				out[i] = 0
@@ -127,9 +149,16 @@ func (b *BM25) Find(text string, k int) ([]string, error) {
 		weights[w] = 1
 	}
 	scores := b.scores(weights)
-	if b.context {
+	switch {
+	case b.RM3:
+		b.rm3(weights, scores)
+		scores = b.scores(weights)
+	case b.Feedback:
 		b.feedback(weights, scores)
-		scores = b.surround(b.scores(weights))
+		scores = b.scores(weights)
+	}
+	if b.Context {
+		scores = b.surround(scores)
 	}
 	order := ranked(scores)
 	var ids []string
@@ -177,6 +206,43 @@ func (b *BM25) feedback(weights map[string]float64, scores []float64) {
 	})
 	for _, w := range words[:min(10, len(words))] {
 		weights[w] = 0.2 * gain[w] / gain[words[0]]
+	}
+}
+
+// rm3 joins the question, half of the weight, with the relevance model of the
+// ten best documents: the twenty likeliest words, each document counting by
+// its score.
+func (b *BM25) rm3(weights map[string]float64, scores []float64) {
+	order := ranked(scores)
+	order = order[:min(10, len(order))]
+	sum := 0.0
+	for _, i := range order {
+		sum += scores[i]
+	}
+	model := map[string]float64{}
+	for _, i := range order {
+		for w, tf := range b.tf[i] {
+			model[w] += scores[i] / sum * float64(tf) / float64(b.length[i])
+		}
+	}
+	words := make([]string, 0, len(model))
+	for w := range model {
+		words = append(words, w)
+	}
+	slices.SortFunc(words, func(x, y string) int {
+		return cmp.Or(cmp.Compare(model[y], model[x]), strings.Compare(x, y))
+	})
+	words = words[:min(20, len(words))]
+	total := 0.0
+	for _, w := range words {
+		total += model[w]
+	}
+	asked := float64(len(weights))
+	for w := range weights {
+		weights[w] = 0.5 / asked
+	}
+	for _, w := range words {
+		weights[w] += 0.5 * model[w] / total
 	}
 }
 

@@ -122,7 +122,7 @@ type asked struct{ text, record string }
 
 func ask(category string, list []asked) (out []Question) {
 	for _, a := range list {
-		out = append(out, Question{category, a.text, []string{a.record}})
+		out = append(out, Question{category, a.text, []string{a.record}, ""})
 	}
 	return out
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"tallystick/internal/retrieval"
@@ -45,7 +46,42 @@ func ahead(t *testing.T, c *retrieval.Corpus, recall10, mrr float64) {
 }
 
 func TestFixture_AheadOfNaiveSearch(t *testing.T) {
-	ahead(t, retrieval.Fixture(), 0.85, 0.58)
+	ahead(t, retrieval.Fixture(), 0.92, 0.68)
+}
+
+// TestConversations_AheadOfNaiveSearch: questions about what people told each
+// other, against BM25, BM25 with session context, and both kinds of feedback.
+func TestConversations_AheadOfNaiveSearch(t *testing.T) {
+	c := retrieval.Conversations()
+	if len(c.Docs) < 1500 || len(c.Questions) < 700 {
+		t.Fatalf("%d documents, %d questions", len(c.Docs), len(c.Questions))
+	}
+	ahead(t, c, 0.62, 0.52)
+}
+
+// TestTable: the bench prints a row for each kind of question and each half,
+// and a cell for each way of searching.
+func TestTable(t *testing.T) {
+	for _, c := range []*retrieval.Corpus{retrieval.Fixture(), retrieval.Conversations()} {
+		finders, err := retrieval.Finders(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out strings.Builder
+		if err := retrieval.Table(&out, c, finders); err != nil {
+			t.Fatal(err)
+		}
+		t.Log("\n" + out.String())
+		want := []string{"recall@5 recall@10 MRR", "all (", "tuned on (", "held out ("}
+		for _, f := range finders {
+			want = append(want, f.Name())
+		}
+		for _, w := range want {
+			if !strings.Contains(out.String(), w) {
+				t.Errorf("the table lacks %q:\n%s", w, &out)
+			}
+		}
+	}
 }
 
 func TestFixture_ExpectsWhatIsThere(t *testing.T) {

@@ -66,6 +66,7 @@ type term struct {
 	df   uint32 // documents that are Live
 	all  uint32 // documents
 	word bool   // was a word somewhere, so that it is in core.sorted
+	cue  cue    // what it tells
 	sig  uint64 // letters, for fuzzy matching
 }
 
@@ -299,7 +300,7 @@ func (c *core) intern(p *prepared) ([]byte, uint32) {
 
 func (c *core) newTerm(text string) uint32 {
 	id := uint32(len(c.terms))
-	c.terms = append(c.terms, term{text: text, sig: signature(text)})
+	c.terms = append(c.terms, term{text: text, sig: signature(text), cue: cueOf(text)})
 	c.scratch = append(c.scratch, 0)
 	c.dict[text] = id
 	if isHex(text) {

@@ -34,7 +34,7 @@ func Example() {
 		}
 	}
 	// Output:
-	// mem_1 - words uploads, retried; side by side
+	// mem_1 - words uploads, retried; side by side; looks like an answer
 	// mem_2 - words query, context; identifiers query_context; side by side
 	// mem_1 - spelt like daemon for deamon
 }

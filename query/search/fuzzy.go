@@ -11,7 +11,7 @@ import (
 )
 
 // A question without a hit is asked again with words that are spelt like its
-// own: one letter off in short words, two in long ones, or holding the word
+// own: one letter off in short words (from three letters), two in long ones, or holding the word
 // inside.
 
 // maxSimilar is how many terms stand in for one word.
@@ -29,7 +29,7 @@ func signature(t string) (sig uint64) {
 // edits is how many letters may be wrong in a word of n letters.
 func edits(n int) int {
 	switch {
-	case n < 4:
+	case n < 3:
 		return 0
 	case n < 8:
 		return 1
@@ -50,7 +50,7 @@ func (s *search) similar(words []analysis.Token) (out []qterm) {
 			switch {
 			case allow > 0 && abs(len(t.text)-len(w)) <= allow && bits.OnesCount64(sig^t.sig) <= 2*allow:
 				d := distance(w, t.text, allow)
-				if d > allow {
+				if d > allow || len(w) == 3 && !startsAlike(w, t.text) {
 					continue
 				}
 				weight = 1 - float64(d)/float64(len(w))
@@ -77,6 +77,12 @@ func (s *search) similar(words []analysis.Token) (out []qterm) {
 		}
 	}
 	return out
+}
+
+// startsAlike keeps words of three letters apart: one letter off, nearly every
+// other is near.
+func startsAlike(a, b string) bool {
+	return len(b) >= 3 && (a[0] == b[0] || a[0] == b[1] && a[1] == b[0])
 }
 
 func abs(n int) int {

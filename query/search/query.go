@@ -63,6 +63,9 @@ type Why struct {
 	// ByWords, ByPhrase and ByContext are the parts of the lexical score:
 	// terms, words side by side, session and neighbours.
 	ByWords, ByPhrase, ByContext float64
+	// ByCue is what it gained for looking like an answer: a time or a number
+	// that was asked for, a date or a speaker that was named.
+	ByCue float64
 	// LexicalRank and VectorRank are the ranks in each arm, from 1; 0 means
 	// that the arm did not find it.
 	LexicalRank, VectorRank int
@@ -90,6 +93,9 @@ func (w Why) String() string {
 	list("related", w.Related)
 	if w.ByPhrase > 0 {
 		parts = append(parts, "side by side")
+	}
+	if w.ByCue > 0 {
+		parts = append(parts, "looks like an answer")
 	}
 	if w.ByContext > 0 {
 		parts = append(parts, "context")
@@ -240,7 +246,7 @@ func (s *search) hit(r ranked) Hit {
 	hit := Hit{
 		ID: k.id, Ref: k.ref, Kind: names[h.kind], Namespace: names[h.ns], Category: names[h.category], Session: names[h.session],
 		Time: h.time, Confidence: int(h.conf), State: h.state.public(), Score: r.score,
-		Why: Why{ByWords: r.words, ByPhrase: r.phrase, ByContext: max(0, r.context), LexicalRank: r.lexical, VectorRank: r.vector},
+		Why: Why{ByWords: r.words, ByPhrase: r.phrase, ByCue: r.cue, ByContext: max(0, r.context), LexicalRank: r.lexical, VectorRank: r.vector},
 	}
 	for i := range s.mult {
 		if r.mask&(1<<i) == 0 {

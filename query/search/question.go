@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"tallystick/query/search/analysis"
 )
@@ -17,7 +19,7 @@ const (
 	MaxLimit = 500     // hits of one answer
 	maxPairs = 48
 	// maxFamily is how many terms a question may be widened by.
-	maxFamily = 12
+	maxFamily = 20
 )
 
 // question is a text to look for, cut into terms.
@@ -26,11 +28,20 @@ type question struct {
 	// runs are the words in order, cut where they do not stand side by side.
 	runs   [][]string
 	quoted []bool
+	wants  cue
+	date   date
+	names  []string // words with a capital, lowered, but for the first
 }
 
 // ask cuts a question. Words inside quotation marks are a run of their own.
 func ask(a *analysis.Analyser, text string) *question {
-	q := &question{}
+	q := &question{wants: asksFor(text), date: dateIn(text)}
+	words := strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+	for i, w := range words[:min(len(words), maxConsidered)] {
+		if r, _ := utf8.DecodeRuneInString(w); i > 0 && unicode.IsUpper(r) {
+			q.names = append(q.names, strings.ToLower(w))
+		}
+	}
 	for i, piece := range strings.Split(strings.NewReplacer("\u201c", `"`, "\u201d", `"`).Replace(text), `"`) {
 		toks := a.Tokens(piece)
 		q.tokens = append(q.tokens, toks...)
@@ -46,6 +57,12 @@ func ask(a *analysis.Analyser, text string) *question {
 		}
 	}
 	return q
+}
+
+// named reports whether the question writes a word with a capital, not at its
+// beginning.
+func (q *question) named(surface string) bool {
+	return slices.Contains(q.names, strings.ToLower(surface))
 }
 
 // maxConsidered is how many terms of a question are looked up at all.
@@ -85,7 +102,7 @@ func (s *search) ownTerms() (out []qterm, missing []analysis.Token) {
 		}
 		found := false
 		if id, ok := c.dict[t.Term]; ok {
-			found = add(qterm{id: id, text: t.Term, surface: t.Surface, role: role, weight: w})
+			found = add(qterm{id: id, text: t.Term, surface: t.Surface, role: role, weight: w, named: q.named(t.Surface)})
 		}
 		for _, id := range c.hexKin(t.Term) {
 			found = add(qterm{id: id, text: c.terms[id].text, surface: t.Surface, from: t.Surface, role: roleWhole, weight: 1}) || found
@@ -176,6 +193,22 @@ func (s *search) family(own []qterm) (out []qterm) {
 			kin = append(kin, qterm{id: id, text: text, surface: t.Surface, from: t.Surface, role: roleFamily, weight: w})
 			return true
 		})
+	}
+	for i, t := range s.q.tokens {
+		if i == maxConsidered || s.r.Kin == 0 {
+			break
+		}
+		if t.Whole {
+			continue
+		}
+		for _, text := range analysis.Kin(t.Term) {
+			id, ok := c.dict[text]
+			if !ok || known[id] {
+				continue
+			}
+			known[id] = true
+			kin = append(kin, qterm{id: id, text: text, surface: t.Surface, from: t.Surface, role: roleFamily, weight: s.r.Kin})
+		}
 	}
 	slices.SortStableFunc(kin, func(a, b qterm) int {
 		return cmp.Or(cmp.Compare(b.weight, a.weight), strings.Compare(a.text, b.text))

@@ -25,6 +25,14 @@ type Ranking struct {
 	FeedbackTerms int
 	// Family is the weight of terms that begin like one of the question's.
 	Family float64
+	// Kin is the weight of words that people use for one of the question's.
+	Kin float64
+	// Cue is what a short document gains, as a part of its score, that tells a
+	// time when the question asks for one, or a number, or is of the date that
+	// the question names.
+	Cue float64
+	// Speaker is the same for one by somebody whom the question names.
+	Speaker float64
 	// AnyOrder counts two words that stand side by side in the other order.
 	AnyOrder float64
 }
@@ -32,8 +40,9 @@ type Ranking struct {
 // DefaultRanking is what a Query without a Ranking uses.
 func DefaultRanking() Ranking {
 	return Ranking{
-		K1: 1.1, B: 0.4, Whole: 1.5, Phrase: 0.6, Quoted: 2, AnyOrder: 0.5,
-		Session: 0.4, Neighbour: 0.15, Next: 0.6, Short: 12,
+		K1: 1.1, B: 0.3, Whole: 1.5, Phrase: 0.6, Quoted: 2, AnyOrder: 0.5,
+		Session: 0.4, Neighbour: 0.15, Next: 0.6, Short: 20,
 		Feedback: 0.1, FeedbackDocs: 5, FeedbackTerms: 12, Family: 0.5,
+		Kin: 0.5, Cue: 0.2, Speaker: 0.2,
 	}
 }

@@ -16,6 +16,7 @@ type qterm struct {
 	from    string // what it stands for, when it is not the question's own
 	role    role
 	weight  float64
+	named   bool // written with a capital within the question
 	df, idf float64
 }
 
@@ -74,6 +75,7 @@ type ranked struct {
 	words   float64 // from terms of the question
 	context float64
 	phrase  float64
+	cue     float64
 	mask    uint64
 	arms    uint8
 	vector  int // rank by vectors, from 1; 0 is none
@@ -160,6 +162,7 @@ func (s *search) run(k int) ([]ranked, int) {
 	// pages of any size show one order.
 	front := order[:min(len(order), rerank)]
 	s.phrases(front)
+	s.cues(front)
 	slices.SortFunc(front, by)
 	out := make([]ranked, min(k, len(order)))
 	for i := range out {

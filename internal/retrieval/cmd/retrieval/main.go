@@ -24,7 +24,7 @@ func main() {
 }
 
 func run(data string, misses bool) error {
-	corpora := []*retrieval.Corpus{retrieval.Fixture()}
+	corpora := []*retrieval.Corpus{retrieval.Fixture(), retrieval.Conversations()}
 	switch c, err := retrieval.LoadBeads(data); {
 	case err == nil:
 		corpora = append(corpora, c)
