@@ -224,6 +224,10 @@ func (r *Replica) BringFormer(ctx context.Context, carry func(ctx context.Contex
 	if err != nil || !ok {
 		return "", err
 	}
+	if !dirHasFiles(filepath.Join(f.Dir, "store")) { // opening it would make a new one
+		return "", errorf(CodeStoreDamaged, f.Dir, "put the folder back from where it went; to give its entries up, delete "+f.Dir,
+			"the store of the former mesh is missing in %s", f.Dir)
+	}
 	members := NewMembership(f.Mesh)
 	old, err := oplog.Open(ctx, oplog.Config{Dir: filepath.Join(f.Dir, "store"), EncryptionKey: r.keys.store, Signer: r.keys.device,
 		Wall: r.cfg.Wall, Bound: r.cfg.Bound, MinFree: r.cfg.MinFree, Logger: r.logger,

@@ -49,8 +49,11 @@ func TestScript(t *testing.T) {
 			"entryhash": entryHashCmd,
 			"erasedby":  erasedByCmd,
 			"breakview": breakViewCmd,
+			"joinaside": joinAsideCmd,
+			"until":     untilCmd,
 
 			"awaitwaits":  awaitWaitsCmd,
+			"killowner":   killOwnerCmd,
 			"interrupted": interruptedCmd,
 		},
 	})
