@@ -240,6 +240,7 @@ func (c *Client) Watch(ctx context.Context, q WatchRequest, fn func(batch json.R
 	}
 	lines := bufio.NewScanner(res.Body)
 	lines.Buffer(make([]byte, 64<<10), localBody)
+	lines.Split(wholeLines)
 	for lines.Scan() {
 		if e, ok := ParseError(lines.Bytes()); ok {
 			return e
@@ -256,6 +257,22 @@ func (c *Client) Watch(ctx context.Context, q WatchRequest, fn func(batch json.R
 	}
 	return unreachable(io.ErrUnexpectedEOF)
 }
+
+// wholeLines is bufio.ScanLines without a last line that was cut off.
+func wholeLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
+	if i := bytes.IndexByte(data, '\n'); i >= 0 {
+		return i + 1, data[:i], nil
+	}
+	if atEOF {
+		return len(data), nil, nil
+	}
+	return 0, nil, nil
+}
+
+// StopMark is a mark that changes whenever an owner of runDir is stopped on
+// purpose. One that ended by itself, or handed over to a newer version, leaves
+// it as it was.
+func StopMark(runDir string) string { return lastStop(runDir) }
 
 func (c *Client) askInto(ctx context.Context, verb string, q, into any) error {
 	b, e := c.ask(ctx, verb, q)

@@ -82,6 +82,7 @@ type watching struct {
 	seen   int
 	begun  bool   // the first batch has come
 	placed bool   // the user said where to begin
+	place  string // behind what was shown
 	active func() // the idle time begins anew
 	ctx    context.Context
 }
@@ -115,7 +116,7 @@ func (a *app) watch(ctx context.Context, f eventFilter, w watchFlags) error {
 	if err != nil {
 		return err
 	}
-	defer c.Close()
+	defer func() { c.Close() }()
 	if w.state != "" {
 		// Where another repository has the name there is no identity; reading
 		// team-wide goes on all the same.
@@ -139,7 +140,12 @@ func (a *app) watch(ctx context.Context, f eventFilter, w watchFlags) error {
 		}
 	}
 	run.ctx = ctx
+	h, err := a.home()
+	if err != nil {
+		return err
+	}
 	for {
+		mark := server.StopMark(h.Run)
 		if q.Args, err = json.Marshal(in); err != nil {
 			return fmt.Errorf("encode arguments: %w", err)
 		}
@@ -149,6 +155,17 @@ func (a *app) watch(ctx context.Context, f eventFilter, w watchFlags) error {
 			a.say("the place kept in %s is not in this log; beginning with the first event", w.state)
 			delete(in, "cursor")
 			q.FromStart, stored = true, false
+			continue
+		}
+		if ctx.Err() == nil && errors.As(err, &e) && e.Code == server.CodeUnreachable {
+			next, lost := a.reconnect(ctx, h, mark)
+			if lost != nil {
+				err = lost
+				break
+			}
+			c.Close()
+			c = next
+			run.goOn(in)
 			continue
 		}
 		break
@@ -163,6 +180,57 @@ func (a *app) watch(ctx context.Context, f eventFilter, w watchFlags) error {
 		return &server.Error{Code: server.CodeTimedOut, Message: fmt.Sprintf("nothing came in %v", w.idle)}
 	}
 	return err
+}
+
+// patienceForNext is how often a watch looks for the next replica before it
+// starts one itself: a newer version that takes over comes first.
+const patienceForNext = 30
+
+// reconnect waits for the replica to be back. One that was stopped on purpose
+// is not started: it is for a person to do that.
+func (a *app) reconnect(ctx context.Context, h home, mark string) (*server.Client, error) {
+	told := false
+	wait := 50 * time.Millisecond
+	for try := 0; ; try++ {
+		c, err := connectOnly(ctx, h)
+		stopped := server.StopMark(h.Run) != mark
+		if c == nil && err == nil && !stopped && try >= patienceForNext {
+			c, err = a.connect(ctx)
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if err != nil {
+			return nil, err
+		}
+		if c != nil {
+			if told {
+				a.say("the replica is back; the watch goes on")
+			}
+			return c, nil
+		}
+		if stopped && !told {
+			a.say("the replica was stopped; the watch goes on when it is back")
+			told = true
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		if stopped {
+			wait = min(2*wait, time.Second)
+		}
+	}
+}
+
+// goOn sets the place of a watch behind what was shown.
+func (run *watching) goOn(in args) {
+	if run.place == "" {
+		return // nothing came yet: it begins as it did
+	}
+	delete(in, "since_event_id")
+	in["cursor"] = run.place
 }
 
 // resume sets the place of a watch from its state file and reports whether it
@@ -205,6 +273,9 @@ func (run *watching) batch(raw json.RawMessage) error {
 		return err
 	}
 	run.begun = true
+	if page.NextCursor != "" {
+		run.place = page.NextCursor
+	}
 	if run.f.state != "" && page.NextCursor != "" {
 		run.state.Cursor = &page.NextCursor
 		if err := run.state.write(run.f.state); err != nil {

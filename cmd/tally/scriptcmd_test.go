@@ -213,6 +213,24 @@ func awaitWaitsCmd(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
+// killOwnerCmd is `killowner`: the owner of TALLY_HOME is killed without a
+// word, and is gone when the command returns.
+func killOwnerCmd(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 0 {
+		ts.Fatalf("usage: killowner")
+	}
+	h, err := findHome(ts.Getenv("TALLY_HOME"), ts.Getenv)
+	ts.Check(err)
+	c, err := server.Dial(context.Background(), server.ClientOptions{RunDir: h.Run})
+	ts.Check(err)
+	pid := c.Hello().PID
+	ts.Check(c.Close())
+	p, err := os.FindProcess(pid)
+	ts.Check(err)
+	ts.Check(p.Kill())
+	ts.Check(waitReleased(context.Background(), h, pid))
+}
+
 // interruptedCmd is `interrupted WORD program args...`: the program is
 // interrupted once it has said the word, on either stream, and must end with
 // 130. Its output is compared afterwards.
