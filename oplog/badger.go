@@ -117,7 +117,7 @@ func (s badgerSnapshot) get(key []byte) ([]byte, error) {
 func (s badgerSnapshot) scan(prefix, start []byte, reverse bool, fn func(key, value []byte) (bool, error)) error {
 	opts := badger.DefaultIteratorOptions
 	opts.Prefix = prefix
-	opts.PrefetchSize = 32
+	opts.PrefetchValues = false // all values are inline: fetching ahead is a goroutine a row for nothing
 	opts.Reverse = reverse
 	it := s.txn.NewIterator(opts)
 	defer it.Close()
@@ -132,9 +132,12 @@ func (s badgerSnapshot) scan(prefix, start []byte, reverse bool, fn func(key, va
 	}
 	for ; it.ValidForPrefix(prefix); it.Next() {
 		item := it.Item()
-		value, err := item.ValueCopy(nil)
-		if err != nil {
-			return fmt.Errorf("oplog: read: %w", err)
+		var value []byte
+		if item.ValueSize() > 0 { // index rows have none
+			var err error
+			if value, err = item.ValueCopy(nil); err != nil {
+				return fmt.Errorf("oplog: read: %w", err)
+			}
 		}
 		more, err := fn(item.KeyCopy(nil), value)
 		if err != nil || !more {

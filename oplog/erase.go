@@ -392,6 +392,7 @@ func (j *rebuildJob) switchOver(g *group) error {
 		j.old = append(j.old, viewPrefix(name, g.infos[i].gen))
 		g.infos[i] = *j.shadow[i]
 		g.infos[i].dirty = true
+		g.swapped = true
 	}
 	g.txs = nil
 	for i := range j.erase {

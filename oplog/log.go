@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"regexp"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dgraph-io/badger/v4"
@@ -54,6 +55,9 @@ type Config struct {
 	hook func(point string)
 	// change alters the engine's options, for tests that look into its files.
 	change func(*badger.Options)
+	// wrap puts something between the log and its store, for tests of disks
+	// that fail.
+	wrap func(store) store
 }
 
 // The points of the commit path at which a crash is tried.
@@ -133,6 +137,8 @@ type Log struct {
 	turning sync.Mutex // one TurnToken at a time
 	tidying sync.Mutex // one drop of keys or compaction at a time: badger stops and starts its own compactions in both
 
+	switches atomic.Uint64 // counts beginnings and ends of transactions in which a view changes its generation: odd within one
+
 	mu      sync.RWMutex
 	lanes   []*lane               // as committed; a lane is never changed in place
 	byID    map[OriginID][]uint32 // lanes of an origin, the first one first
@@ -200,6 +206,9 @@ func Open(ctx context.Context, cfg Config) (*Log, error) {
 			return nil, err
 		}
 		l.db = db
+	}
+	if cfg.wrap != nil {
+		l.db = cfg.wrap(l.db)
 	}
 	if err := l.load(ctx); err != nil {
 		return nil, errors.Join(err, l.db.close())

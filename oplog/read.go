@@ -14,15 +14,31 @@ func (l *Log) View(fn func(Snapshot) error) error {
 		return ErrClosed
 	default:
 	}
-	kv := l.db.snapshot()
-	defer kv.release()
-	return fn(&snapshot{l: l, kv: kv})
+	s := l.snapshot()
+	defer s.kv.release()
+	return fn(s)
+}
+
+// snapshot takes a reading of the store. What the log knows in memory of the
+// views may be a commit older or newer than that, but their generations are
+// the same when none was being switched meanwhile.
+func (l *Log) snapshot() *snapshot {
+	before := l.switches.Load()
+	l.mu.RLock()
+	infos := l.infos
+	l.mu.RUnlock()
+	s := &snapshot{l: l, kv: l.db.snapshot()}
+	if before%2 == 0 && l.switches.Load() == before {
+		s.infos = infos
+	}
+	return s
 }
 
 type snapshot struct {
-	l    *Log
-	kv   kvSnapshot
-	gens map[string]byte // generation of each view looked at
+	l     *Log
+	kv    kvSnapshot
+	infos []viewState     // whose generations are those of the snapshot; nil if that is not known
+	gens  map[string]byte // generation of each view looked up in the snapshot
 
 	// The entry read last: who lists asks for its arrival next.
 	last        Ref
@@ -30,6 +46,11 @@ type snapshot struct {
 }
 
 func (s *snapshot) View(name string) Reader {
+	for i := range s.infos {
+		if s.l.cfg.Projections[i].Name() == name {
+			return readView{get: s.kv.get, scan: s.kv.scan, prefix: viewPrefix(name, s.infos[i].gen)}
+		}
+	}
 	gen, ok := s.gens[name]
 	if !ok {
 		if v, err := s.kv.get(infoKey(name)); err == nil && len(v) == viewRecordLen {

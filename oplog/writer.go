@@ -60,6 +60,7 @@ type group struct {
 	ceiling hlc.Timestamp
 	recheck bool   // an entry was folded that may release held ones
 	reborn  string // why the own incarnation was given up in this group
+	swapped bool   // a view changes its generation
 	ownSeq  uint64 // a job wants a fresh own head at this seq
 	erases  []Hash // named by erases of this group
 	erasing int    // named entries whose bytes are still here
@@ -495,6 +496,9 @@ func (l *Log) launch(g *group) (*flight, error) {
 			f.head = Head{Origin: ln.id, Seq: ln.tip.Seq, Hash: ln.tip.Hash, Floor: g.ceiling.Next()}
 		}
 	}
+	if g.swapped {
+		l.switches.Add(1)
+	}
 	signed := make(chan struct{})
 	go func() {
 		defer close(signed)
@@ -570,6 +574,9 @@ func (l *Log) publish(g *group) {
 	l.publishBlobs(g)
 	l.aside = g.held
 	l.w.arrival = g.arrival
+	if g.swapped {
+		l.switches.Add(1)
+	}
 	close(l.changed)
 	l.changed = make(chan struct{})
 }
