@@ -14,6 +14,7 @@ import (
 	"tallystick/oplog"
 	"tallystick/query/claim"
 	"tallystick/query/logstream"
+	"tallystick/query/merges"
 )
 
 // Log is what the service needs of the replica's log. replica.Replica and
@@ -119,6 +120,9 @@ type Deps struct {
 	// AskFloor asks members for fresh floors after a claim was stamped, so that
 	// its grade settles soon. Nil: they are not asked.
 	AskFloor func(ref oplog.Ref)
+	// Clashes lists the labels that a later admission has lost, by the id of that
+	// admission. Nil: none are known.
+	Clashes func() []merges.LabelClash
 	// Translate gives errors of the layers below their code. It may be nil, and
 	// return nil for what it does not know.
 	Translate func(error) *Error

@@ -21,10 +21,10 @@ type ackResult struct {
 }
 
 func (s *Service) eventAck(ctx context.Context, c *call) (any, *Error) {
-	a := c.args
+	a, h := c.args, s.d.Mesh.Horizon()
 	in := claim.Input{
 		EventID: a.str("event_id"), Status: a.str("status"), Body: a.str("body"), Topic: a.str("topic"),
-		LeaseMS: a.integer("lease_ms", 0), Outlier: s.d.Mesh.Horizon().Outlier,
+		LeaseMS: a.integer("lease_ms", 0), Outlier: h.Outlier, Flagged: h.Flagged,
 	}
 	var op oplog.Op
 	var task string

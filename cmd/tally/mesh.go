@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"tallystick/hlc"
@@ -12,6 +13,7 @@ import (
 	"tallystick/query"
 	"tallystick/query/claim"
 	"tallystick/query/logstream"
+	"tallystick/query/merges"
 	"tallystick/replica"
 	"tallystick/server"
 )
@@ -49,6 +51,7 @@ func (m mesh) Horizon() claim.Horizon {
 func claimHorizon(h replica.Horizon, self oplog.OriginID) claim.Horizon {
 	out := claim.Horizon{Now: time.UnixMilli(h.Wall), Self: self, Outlier: outlier(h)}
 	for _, member := range h.Members {
+		out.Flagged = out.Flagged || member.Self && member.Flagged
 		row := claim.MemberFloor{Label: member.Label, Self: member.Self, Offset: time.Duration(member.OffsetMillis) * time.Millisecond}
 		if member.HeardMillis > 0 {
 			row.LastHeard = time.UnixMilli(member.HeardMillis)
@@ -67,6 +70,30 @@ func claimHorizon(h replica.Horizon, self oplog.OriginID) claim.Horizon {
 	}
 	return out
 }
+
+// clashes are the labels under which two devices were admitted, as in two
+// partitions: the earlier admission keeps the label (I9).
+func clashes(r *replica.Replica) (list []merges.LabelClash) {
+	members := r.Members() // by admission
+	for _, m := range members {
+		if !m.Flagged {
+			continue
+		}
+		c := merges.LabelClash{Label: m.Label, Lost: m.Admission, LostName: deviceName(m)}
+		for _, first := range members {
+			if first.Label == m.Label && !first.Flagged {
+				c.Kept, c.KeptName = first.Admission, deviceName(first)
+			}
+		}
+		list = append(list, c)
+	}
+	slices.SortFunc(list, func(a, b merges.LabelClash) int {
+		return strings.Compare(logstream.EventID(a.Lost), logstream.EventID(b.Lost))
+	})
+	return list
+}
+
+func deviceName(m replica.Member) string { return "device " + m.Key.String()[:12] }
 
 // outlier reports whether this machine's clock is the one that is wrong: off
 // from the median of several reachable members by more than the bound (C3).

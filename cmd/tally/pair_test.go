@@ -13,6 +13,7 @@ import (
 
 	"tallystick/oplog"
 	"tallystick/query"
+	"tallystick/query/merges"
 	"tallystick/replica"
 	"tallystick/server"
 )
@@ -51,6 +52,7 @@ func (s *site) open() {
 	s.rep = rep
 	s.svc, err = server.New(server.Deps{
 		Log: rep, Mesh: mesh{rep}, Version: "test", Translate: translate, AskFloor: func(ref oplog.Ref) { rep.AskFloor(ref.Time()) },
+		Clashes: func() []merges.LabelClash { return clashes(rep) },
 	})
 	if err != nil {
 		s.t.Fatal(err)
@@ -173,7 +175,9 @@ func converge(a, b *site) {
 	views := func(s *site) string { return fmt.Sprint(s.rep.Log().Views()) }
 	visible := func(s *site) (text string) {
 		if err := s.rep.View(func(snap oplog.Snapshot) error {
-			at, err := snap.(interface{ Positions() ([]oplog.Position, error) }).Positions()
+			at, err := snap.(interface {
+				Positions() ([]oplog.Position, error)
+			}).Positions()
 			slices.SortFunc(at, func(x, y oplog.Position) int { return bytes.Compare(x.Origin[:], y.Origin[:]) })
 			text = fmt.Sprint(at)
 			return err

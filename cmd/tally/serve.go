@@ -10,6 +10,7 @@ import (
 
 	"tallystick/oplog"
 	"tallystick/query"
+	"tallystick/query/merges"
 	"tallystick/replica"
 	"tallystick/server"
 )
@@ -97,6 +98,7 @@ func (a *app) serve(ctx context.Context, h home, s settings, log *slog.Logger, r
 			cancel(errAsked)
 		},
 		AskFloor:  func(ref oplog.Ref) { rep.AskFloor(ref.Time()) },
+		Clashes:   func() []merges.LabelClash { return clashes(rep) },
 		Translate: translate,
 		HTTPURL: func() string {
 			if http == nil {

@@ -42,6 +42,7 @@ type Horizon struct {
 	Self    oplog.OriginID // the incarnation that writes here; its own log is always complete
 	Members []MemberFloor  // every unsealed and sealed incarnation of every current member, own ones included
 	Outlier bool           // this replica's own clock is the one that is wrong (C3)
+	Flagged bool           // another device had this replica's label before: it may not claim (I9)
 }
 
 // Unheard is a member that a grade waits for.

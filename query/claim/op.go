@@ -73,6 +73,9 @@ type Input struct {
 	// Outlier says that this replica's clock is the one that is wrong: it then
 	// writes no claims and no renewals (C3).
 	Outlier bool
+	// Flagged says that another device had this replica's label before: it then
+	// writes no claims and no renewals (I9).
+	Flagged bool
 }
 
 // NewOp makes the op of an event_ack and names its task. A claim is judged
@@ -184,6 +187,9 @@ func guard(taskKey string, who actor, in Input) func(oplog.Views, hlc.Timestamp)
 	return func(views oplog.Views, stamp hlc.Timestamp) error {
 		if in.Outlier && (claims || renews) {
 			return refusal.New(refusal.Conflict, "status", "set this machine's clock right, then claim again", "this replica's clock is off, so it may not claim or renew")
+		}
+		if in.Flagged && (claims || renews) {
+			return refusal.New(refusal.Conflict, "status", "join again from a fresh home with another --label, then claim again", "another machine had this replica's label first, so it may not claim or renew")
 		}
 		s, losses, err := verdict(views.View(ViewName), idOf(taskKey))
 		if err != nil {

@@ -266,7 +266,7 @@ func LossPage(snap oplog.Snapshot, h Horizon, after []byte, limit int) (out []Lo
 // says in words what it does. What the log has decided stays decided: the
 // winner gives its claim up, or the loser claims anew once the task is free.
 // Nobody else can do either.
-func UndoLoss(snap oplog.Snapshot, self oplog.Origin, author, id string, outlier bool) (op oplog.Op, what string, err error) {
+func UndoLoss(snap oplog.Snapshot, self oplog.Origin, author, id string, h *Horizon) (op oplog.Op, what string, err error) {
 	e, err := logstream.Find(snap, "id", id)
 	if err != nil {
 		return op, "", err
@@ -292,7 +292,7 @@ func UndoLoss(snap oplog.Snapshot, self oplog.Origin, author, id string, outlier
 	if losses[n].rule != RuleEarliest || !s.closed.IsZero() {
 		return op, "", refusal.New(refusal.Closed, "id", "hand the work over again with task_create", "the task of %s is closed or has expired, which is for good", id)
 	}
-	in := Input{EventID: id, Outlier: outlier, Metadata: fmt.Appendf(nil, `{"undo_of":%q}`, id)}
+	in := Input{EventID: id, Outlier: h.Outlier, Flagged: h.Flagged, Metadata: fmt.Appendf(nil, `{"undo_of":%q}`, id)}
 	who := actorOf(author, self.Key[:])
 	switch {
 	case who == s.holder && s.claim == losses[n].winner:

@@ -22,6 +22,7 @@ type Env struct {
 	Self    oplog.Origin
 	Horizon claim.Horizon
 	Label   logstream.Labeler
+	Clashes []LabelClash // by the id of the lost admission
 }
 
 // Side is one of the two things between which a rule decided.
@@ -37,7 +38,7 @@ type Side struct {
 type Merge struct {
 	ID    string `json:"id"`
 	Kind  string `json:"kind"`
-	About string `json:"about"` // task, import key or namespace
+	About string `json:"about"` // task, import key, namespace or label
 	Rule  string `json:"rule"`
 	Lost  Side   `json:"lost"`
 	Kept  Side   `json:"kept"`
@@ -65,7 +66,9 @@ type Source interface {
 }
 
 // Sources are all domains that discard, in the order in which they are listed.
-func Sources() []Source { return []Source{claims{}, events{}, summaries{}, facts{}} }
+func Sources() []Source {
+	return []Source{claims{}, events{}, summaries{}, facts{}, checkpoints{}, labels{}}
+}
 
 // Kinds lists the kinds of merge.
 func Kinds() (kinds []string) {

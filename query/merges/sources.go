@@ -53,7 +53,7 @@ func (claims) Undo(snap oplog.Snapshot, env Env, author, id string) (u Undo, ok 
 	if _, isCopy, err := logstream.CountsFor(snap, &e); err != nil || isCopy {
 		return u, false, err
 	}
-	op, what, err := claim.UndoLoss(snap, env.Self, author, id, env.Horizon.Outlier)
+	op, what, err := claim.UndoLoss(snap, env.Self, author, id, &env.Horizon)
 	return Undo{Ops: []oplog.Op{op}, What: what}, true, err
 }
 

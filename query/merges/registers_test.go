@@ -1,0 +1,125 @@
+package merges_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"tallystick/oplog"
+	"tallystick/query/checkpoint"
+	"tallystick/query/claim"
+	"tallystick/query/internal/viewtest"
+	"tallystick/query/logstream"
+	"tallystick/query/merges"
+	"tallystick/query/refusal"
+)
+
+// TestM3_Checkpoints: of checkpoints that two hosts saved apart the later is
+// resumed; the other is listed with both sides, on both, and saved again by
+// its id. One that a later save knew of is no merge.
+func TestM3_Checkpoints(t *testing.T) {
+	a, b := pair(t)
+	save := func(l *viewtest.Log, ns, state string) {
+		op, err := checkpoint.NewOp(l.Author, checkpoint.Checkpoint{Namespace: ns, State: state})
+		l.Add(viewtest.One(op, err))
+	}
+	save(a, "ns", `{"step":1}`)
+	b.Pull(a, 1<<20)
+	save(a, "ns", `{"step":"mac"}`)
+	save(a, "same", `{"x":1}`)
+	save(a, "quiet", `{"x":1}`)
+	b.Later(5000)
+	save(b, "ns", `{"step":"nas"}`)
+	save(b, "same", `{"x":1}`)
+	viewtest.Meet(a, b)
+	save(a, "quiet", `{"x":2}`)
+	viewtest.Meet(a, b)
+	var id string
+	for _, l := range []*viewtest.Log{a, b} {
+		p := list(l, merges.Filter{Kind: "checkpoint"})
+		if p.Count != 2 {
+			t.Fatalf("%s lists %+v", l.Author, p)
+		}
+		for _, m := range p.Merges {
+			if m.Rule != "latest_stamp_wins" || m.Lost.Author != a.Author || m.Kept.Author != b.Author || m.Lost.HLC >= m.Kept.HLC || m.Same != (m.About == "same") {
+				t.Errorf("%s: %+v", l.Author, m)
+			}
+			if m.About == "ns" {
+				if id = m.ID; !strings.Contains(m.Lost.What, "mac") || !strings.Contains(m.Kept.What, "nas") {
+					t.Errorf("%+v", m)
+				}
+			} else if _, err := undo(l, l.Author, m.ID); refusal.CodeOf(err) != refusal.Conflict {
+				t.Errorf("undo of what is the same: %v", err)
+			}
+		}
+		one := list(l, merges.Filter{Kind: "checkpoint", Limit: 1})
+		two := list(l, merges.Filter{Kind: "checkpoint", Limit: 1, Cursor: one.NextCursor})
+		if !one.HasMore || two.HasMore || one.Merges[0].ID == two.Merges[0].ID {
+			t.Errorf("pages: %+v, %+v", one, two)
+		}
+	}
+	if _, err := undo(b, b.Author, id); err != nil {
+		t.Fatal(err)
+	}
+	b.Read(func(s oplog.Snapshot) error {
+		r, err := checkpoint.Resume(s, checkpoint.ResumeQuery{Namespace: "ns"})
+		if r.Record.Raw != `{"step":"mac"}` {
+			t.Errorf("resumed after the undo: %+v", r)
+		}
+		return err
+	})
+}
+
+// TestM3_I9_Labels: a label that two devices were given is listed, with both
+// admissions, and says what to do; the log cannot undo it.
+func TestM3_I9_Labels(t *testing.T) {
+	a, _ := pair(t)
+	ref := func(body string) oplog.Ref {
+		return a.Add(viewtest.One(logstream.NewOp(a.Author, logstream.Event{Type: "note", Stream: "s", Room: "r", Body: body})))[0].Ref
+	}
+	kept, lost := ref("first"), ref("second")
+	with := env(a)
+	with.Clashes = []merges.LabelClash{{Label: "lap", Lost: lost, Kept: kept, LostName: "device 02", KeptName: "device 01"}}
+	a.Read(func(s oplog.Snapshot) error {
+		p, err := merges.List(s, with, merges.Filter{})
+		if err != nil {
+			return err
+		}
+		m := p.Merges[0]
+		if p.Count != 1 || m.Kind != "label" || m.About != "lap" || m.Kept.Author != "device 01" || m.Lost.Author != "device 02" || m.Lost.HLC <= m.Kept.HLC || !strings.Contains(m.Undo, "--label") {
+			t.Errorf("%+v", p)
+		}
+		if _, err := merges.NewUndo(s, with, a.Author, m.ID); refusal.CodeOf(err) != refusal.Conflict {
+			t.Errorf("undo: %v", err)
+		}
+		return nil
+	})
+}
+
+// TestI9_FlaggedMayNotClaim: a device whose label another had first neither
+// claims nor renews; it still reports and closes.
+func TestI9_FlaggedMayNotClaim(t *testing.T) {
+	a, _ := pair(t)
+	request := logstream.EventID(a.Add(viewtest.One(logstream.NewOp(a.Author, logstream.Event{
+		Type: logstream.TypeRequest, Stream: "project/x", Room: "delegation", Status: "open",
+	})))[0].Ref)
+	for status, refused := range map[string]bool{"claimed": true, "ready": false, "applied": false} {
+		for _, lease := range []int64{0, claim.MinLease.Milliseconds()} {
+			if status == "applied" && lease > 0 {
+				continue
+			}
+			var op oplog.Op
+			a.Read(func(s oplog.Snapshot) (err error) {
+				op, _, err = claim.NewOp(s, a.Self(), a.Author, claim.Input{EventID: request, Status: status, LeaseMS: lease, Flagged: true})
+				return err
+			})
+			_, err := a.Append(context.Background(), op)
+			if want := refused || lease > 0; want != (refusal.CodeOf(err) == refusal.Conflict) || want != (err != nil) {
+				t.Errorf("%s with a lease of %d: %v", status, lease, err)
+			}
+			if err != nil && status == "claimed" && !strings.Contains(err.Error(), "label") {
+				t.Errorf("%v", err)
+			}
+		}
+	}
+}
