@@ -15,9 +15,10 @@ func newMerges(a *app) *cobra.Command {
 		Use:   "merges",
 		Short: "Show what rules decided without asking, and undo it",
 		Long: `List every automatic decision that discarded something: claims that lost, copies
-of imported rows, facts that were overwritten elsewhere. Each is shown with both
-sides, the rule and the stamps. --undo appends what restores the lost side; of a
-claim, the winner gives it up first, then the loser takes it.`,
+of imported rows, facts and checkpoints that were overtaken elsewhere, labels that
+two machines were given. Each is shown with both sides, the rule and the stamps.
+--undo appends what restores the lost side; of a claim, the winner gives it up
+first, then the loser takes it.`,
 		Example: "  tally merges\n  tally merges --kind claim --json\n  tally merges --undo evt_20260704T101112_0123456789ab",
 		Args:    positional(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -72,7 +73,7 @@ claim, the winner gives it up first, then the loser takes it.`,
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&f.undo, "undo", "", "id of a lost side: append what restores it")
-	fs.StringVar(&f.kind, "kind", "", "only claim, import, summary or fact")
+	fs.StringVar(&f.kind, "kind", "", "only claim, import, summary, fact, checkpoint or label")
 	fs.IntVar(&f.limit, "limit", 0, "at most so many, 1..500 (default 50)")
 	fs.StringVar(&f.cursor, "cursor", "", "go on after a page: its next_cursor")
 	return cmd
