@@ -73,6 +73,10 @@ func loadJournal(dir string) (*bringJournal, error) {
 	if err != nil {
 		return nil, err
 	}
+	return parseJournal(body)
+}
+
+func parseJournal(body []byte) (*bringJournal, error) {
 	j := new(bringJournal)
 	if err := unmarshalArrays(body, j); err != nil || len(j.To) != len(MeshID{}) || len(j.From) != len(MeshID{}) || CheckLabel(j.Label) != nil {
 		return nil, fmt.Errorf("%w: journal of a join", errFileDamaged)
@@ -126,7 +130,9 @@ func pendingFormer(cfg *Config) (f Former, ok bool, err error) {
 		return f, false, nil
 	}
 	if err != nil {
-		return f, false, fmt.Errorf("replica: read %s: %w", filepath.Join(cfg.bringDir(), journalFile), err)
+		path := filepath.Join(cfg.bringDir(), journalFile)
+		return f, false, &Error{Code: CodeStoreDamaged, Field: path, Message: "cannot read " + path, Err: err,
+			Hint: "restore the file from a backup; or move the folder " + cfg.bringDir() + " away, which holds the store of the former mesh"}
 	}
 	state, err := loadMesh(cfg)
 	if err != nil && !meshMissing(err) {

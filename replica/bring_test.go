@@ -219,6 +219,43 @@ func TestT2_BringKeepsWhatIsMissing(t *testing.T) {
 	}
 }
 
+// TestL8_BringJournalDamaged: nothing is put back or deleted by guess, and a
+// store that went missing is not made anew.
+func TestL8_BringJournalDamaged(t *testing.T) {
+	a := mustOpen(t, testConfig(t, "a"))
+	cfg, _ := soloHome(t, "b")
+	if _, err := JoinWith(testContext(t), cfg, mustInvite(t, a).Token, JoinOptions{Bring: true}); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(cfg.Dir, bringFolder, journalFile)
+	good, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, good[:len(good)-1], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var e *Error
+	if _, err := Open(testContext(t), cfg); !errors.As(err, &e) || e.Code != CodeStoreDamaged || e.Field != path || e.Hint == "" {
+		t.Errorf("got %v", err)
+	}
+	if err := os.WriteFile(path, good, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := mustOpen(t, cfg)
+	store := filepath.Join(cfg.Dir, bringFolder, "store")
+	if err := os.Rename(store, store+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.BringFormer(testContext(t), carryNotes(r, "note")); CodeOf(err) != CodeStoreDamaged {
+		t.Errorf("got %v", err)
+	}
+	if err := os.Rename(store+".away", store); err != nil {
+		t.Fatal(err)
+	}
+	bringAll(t, r)
+}
+
 // TestT2_BringIsForASoloMesh: what other machines have written is not one's own
 // to bring.
 func TestT2_BringIsForASoloMesh(t *testing.T) {

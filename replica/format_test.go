@@ -86,6 +86,7 @@ func formats(t testing.TB) map[string][]byte {
 		"device_key":   encodeFile(deviceKeyMagic, bytes.Repeat([]byte{1}, ed25519.SeedSize)),
 		"gossip_key":   encodeFile(gossipKeyMagic, gkey[:]),
 		"mesh":         encodeFile(meshMagic, must(marshalArrays(&meshState{Mesh: mesh[:], Label: "beta", Proof: []byte{0x90}}))),
+		"journal":      encodeFile(journalMagic, must(marshalArrays(&bringJournal{To: mesh[:], From: bytes.Repeat([]byte{5}, 16), Label: "beta"}))),
 		"peers":        encodeFile(peersMagic, must(marshalArrays(peers))),
 		"genesis":      genesis.Body,
 		"admit":        admit.Body,
@@ -216,7 +217,7 @@ func FuzzDecodeFile(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		for _, magic := range []string{meshMagic, deviceKeyMagic, gossipKeyMagic, peersMagic} {
+		for _, magic := range []string{meshMagic, deviceKeyMagic, gossipKeyMagic, peersMagic, journalMagic} {
 			body, err := decodeFile(magic, b)
 			if err != nil {
 				continue
@@ -225,6 +226,7 @@ func FuzzDecodeFile(f *testing.F) {
 				t.Error("reading and writing again gives other bytes")
 			}
 			_, _ = decodePeers(body) // must not panic
+			_, _ = parseJournal(body)
 		}
 		var q joinRequest
 		_ = readJoin(bytes.NewReader(b), joinQMagic, &q)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/ed25519"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -37,6 +39,21 @@ func TestBring_OpIDNamesTheEntryAndItsStamp(t *testing.T) {
 		if _, _, ok := carried.Of(entry(bad, 1)); ok {
 			t.Errorf("%q names an entry", bad)
 		}
+	}
+}
+
+// TestBring_OpIDFormat: the text of docs/format-disk.md.
+func TestBring_OpIDFormat(t *testing.T) {
+	const golden = "carried/0102030000000000000000000000000000000000000000000000000000000000/01a0c4506c000007"
+	if got := carried.OpID(entry("", hlc.New(1_790_000_000_000, 7))); got != golden {
+		t.Errorf("got %s", got)
+	}
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "format-disk.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(page), golden) {
+		t.Error("docs/format-disk.md shows another one")
 	}
 }
 
