@@ -463,6 +463,38 @@ func TestBring_Accounts(t *testing.T) {
 	}
 }
 
+// lax is a fold that takes any fact.
+type lax struct{}
+
+func (lax) Name() string                       { return "lax" }
+func (lax) Version() uint32                    { return 1 }
+func (lax) Kinds() []string                    { return []string{"fact"} }
+func (lax) Apply(oplog.Tx, *oplog.Entry) error { return nil }
+
+// TestBring_QuarantinedIsNotLostInSilence: an entry that no view takes is
+// counted with its reason, and the old store is still wanted.
+func TestBring_QuarantinedIsNotLostInSilence(t *testing.T) {
+	odd, err := oplog.Open(context.Background(), oplog.Config{
+		InMemory: true, Signer: ed25519.NewKeyFromSeed(append(make([]byte, 31), 9)), Wall: func() int64 { return start },
+		Rand: rand.New(rand.NewSource(9)), Projections: []oplog.Projection{lax{}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { odd.Close() })
+	if _, err := odd.Append(context.Background(), oplog.Op{Kind: "fact", Author: "a:owner:x", Body: []byte{0x01}}); err != nil {
+		t.Fatal(err)
+	}
+	old := open(t, 0)
+	old.pull(&replica{t: t, log: odd})
+	old.must(logstream.NewOp("a:owner:x", logstream.Event{Type: "note", Stream: "s", Room: "r"}))
+	report := old.next("a").bring(old)
+	if len(report.Left) != 1 || report.Left[0].Kind != "fact" || !strings.HasPrefix(report.Left[0].Reason, "in quarantine: ") || report.Left[0].Count != 1 ||
+		report.Complete() || report.Brought["event"] != 1 {
+		t.Errorf("%+v", report)
+	}
+}
+
 // TestBring_ImportedRowsCountOnce: a row that both logs have imported counts
 // once, whoever brings it.
 func TestBring_ImportedRowsCountOnce(t *testing.T) {
