@@ -59,6 +59,13 @@ type client struct {
 	config func(p place) string
 	add    func(src []byte, s mcpServer) (out []byte, there bool, err error)
 	byHand func(s mcpServer) string
+	// hooks is the file of settings that a command to run at the start of a
+	// session is put into. Clients that have none of these hooks have no file.
+	hooks func(p place) string
+	// servers are files that list its servers besides config, and key is the path
+	// of names in them that the list is at.
+	servers func(p place) []string
+	key     []string
 }
 
 func addTo(path ...string) func(src []byte, s mcpServer) ([]byte, bool, error) {
@@ -90,7 +97,19 @@ var clients = []client{
 			}
 			return filepath.Join(p.top, ".mcp.json")
 		},
-		add: addTo("mcpServers"),
+		add: addTo("mcpServers"), key: []string{"mcpServers"},
+		servers: func(p place) []string {
+			if dir := p.env("CLAUDE_CONFIG_DIR"); filepath.IsAbs(dir) {
+				return []string{filepath.Join(dir, ".claude.json")}
+			}
+			return []string{filepath.Join(p.user, ".claude.json")}
+		},
+		hooks: func(p place) string {
+			if p.top == "" {
+				return filepath.Join(p.dir("CLAUDE_CONFIG_DIR", ".claude"), "settings.json")
+			}
+			return filepath.Join(p.top, ".claude", "settings.json")
+		},
 		byHand: func(s mcpServer) string {
 			env := ""
 			for _, k := range sortedKeys(s.Env) {
@@ -131,7 +150,8 @@ var clients = []client{
 			}
 			return filepath.Join(p.top, ".gemini", "settings.json")
 		},
-		add: addTo("mcpServers"),
+		add: addTo("mcpServers"), key: []string{"mcpServers"},
+		servers: func(p place) []string { return []string{filepath.Join(p.user, ".gemini", "settings.json")} },
 	},
 	{
 		name: "cursor", title: "Cursor", bins: []string{"cursor", "cursor-agent"}, home: []string{".cursor"}, repo: []string{".cursor", ".cursorrules"},
@@ -150,7 +170,8 @@ var clients = []client{
 			}
 			return filepath.Join(p.top, ".cursor", "mcp.json")
 		},
-		add: addTo("mcpServers"),
+		add: addTo("mcpServers"), key: []string{"mcpServers"},
+		servers: func(p place) []string { return []string{filepath.Join(p.user, ".cursor", "mcp.json")} },
 	},
 	{
 		name: "opencode", title: "OpenCode", bins: []string{"opencode"}, home: []string{".config/opencode"}, repo: []string{"opencode.json", "opencode.jsonc", ".opencode"},
@@ -186,6 +207,47 @@ var clients = []client{
 			out, there, err := addJSON(src, []string{"mcp", serverName}, v)
 			return out, there != nil, err
 		},
+		key: []string{"mcp"},
+		servers: func(p place) []string {
+			dir := filepath.Join(p.dir("XDG_CONFIG_HOME", ".config"), "opencode")
+			return []string{filepath.Join(dir, "opencode.json"), filepath.Join(dir, "opencode.jsonc")}
+		},
+	},
+	{
+		// A folder .vscode says that the editor is used, not that an agent works in
+		// it; what only agents read there does.
+		name: "vscode", title: "VS Code", repo: []string{".vscode/mcp.json", ".github/copilot-instructions.md"},
+		rules: func(p place) string {
+			if p.top == "" {
+				return "" // the user's instructions belong to a profile
+			}
+			if !p.exists(p.top, ".github", "copilot-instructions.md") && (p.exists(p.top, "AGENTS.md") || slices.Contains(p.list, "codex")) {
+				return filepath.Join(p.top, "AGENTS.md")
+			}
+			return filepath.Join(p.top, ".github", "copilot-instructions.md")
+		},
+		more: func(p place) []string { return []string{filepath.Join(p.top, "AGENTS.md")} },
+		config: func(p place) string {
+			if p.top == "" {
+				return "" // it is in the folder of a profile
+			}
+			return filepath.Join(p.top, ".vscode", "mcp.json")
+		},
+		add: func(src []byte, s mcpServer) ([]byte, bool, error) {
+			out, there, err := addJSON(src, []string{"servers", serverName}, struct {
+				Type string `json:"type"`
+				mcpServer
+			}{"stdio", s})
+			return out, there != nil, err
+		},
+		byHand: func(s mcpServer) string {
+			v := encodeJSON(struct {
+				Name string `json:"name"`
+				mcpServer
+			}{serverName, s}, "", "")
+			return "code --add-mcp '" + string(v) + "'"
+		},
+		key: []string{"servers"},
 	},
 }
 
@@ -220,7 +282,7 @@ func (c *client) used(p place) bool {
 			return true
 		}
 	}
-	return p.top != "" && slices.ContainsFunc(c.repo, func(f string) bool { return p.exists(p.top, f) })
+	return p.top != "" && slices.ContainsFunc(c.repo, func(f string) bool { return p.exists(p.top, filepath.FromSlash(f)) })
 }
 
 // geminiContext is the name of the file that Gemini CLI reads, which its

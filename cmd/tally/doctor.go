@@ -134,6 +134,7 @@ func (d *doctor) print() error {
 
 func (d *doctor) run(ctx context.Context) {
 	d.program()
+	d.clients()
 	if !d.h.exists() {
 		d.add("replica", checkSkip, "start one with tally up, or look at another with TALLY_HOME=DIR", "there is no replica in %s", d.h.Data)
 		return

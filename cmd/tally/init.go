@@ -18,15 +18,17 @@ type initFlags struct {
 	dryRun, user    bool
 	project         string
 	same, noConfigs bool
+	noHooks         bool
 }
 
 func newInit(a *app) *cobra.Command {
 	var f initFlags
 	cmd := &cobra.Command{
 		Use:   "init",
-		Short: "Wire the clients of this machine: instructions and MCP servers",
-		Long: `Write the block of rules into the file that each client reads, and the server tally
-into its list of MCP servers. In a repository the repository's files are used,
+		Short: "Wire the clients of this machine: instructions, MCP servers and hooks",
+		Long: `Write the block of rules into the file that each client reads, the server tally
+into its list of MCP servers and, where it has hooks for the start of a session
+(Claude Code), tally hook session-start into its settings. In a repository the repository's files are used,
 elsewhere the user's. What is there already is never overwritten: only the block
 between tally's own markers is replaced, and a server that is listed stays as it
 is. Every change is shown as a diff. Clients that are not in use get nothing.`,
@@ -52,7 +54,8 @@ is. Every change is shown as a diff. Clients that are not in use get nothing.`,
 	fs.StringSliceVar(&f.clients, "client", nil, "only these: "+strings.Join(clientNames(), ", ")+" (default: those in use here)")
 	fs.BoolVar(&f.dryRun, "dry-run", false, "show what would change, and change nothing")
 	fs.BoolVar(&f.user, "user", false, "the user's own files, also inside a repository")
-	fs.BoolVar(&f.noConfigs, "no-mcp", false, "write instructions only, no MCP servers")
+	fs.BoolVar(&f.noConfigs, "no-mcp", false, "no MCP servers")
+	fs.BoolVar(&f.noHooks, "no-hook", false, "no hook at the start of a session")
 	projectFlags(cmd, &f.project, &f.same)
 	return cmd
 }
@@ -141,6 +144,13 @@ func (a *app) init(ctx context.Context, f initFlags) error {
 				r.Files = append(r.Files, planConfig(c, path, s))
 			} else {
 				r.Commands = append(r.Commands, c.byHand(s))
+			}
+		}
+	}
+	if !f.noHooks {
+		for _, c := range list {
+			if c.hooks != nil {
+				r.Files = append(r.Files, planHook(p, c, a.serverFor(c, names[c])))
 			}
 		}
 	}
@@ -288,6 +298,74 @@ func planConfig(c *client, path string, s mcpServer) *change {
 		ch.settle(exists)
 	}
 	return ch
+}
+
+// hookWords are how the command of a hook ends, by which it is known again.
+const hookWords = "hook session-start"
+
+// hookPath is where settings list the hooks of a session's start.
+var hookPath = []string{"hooks", "SessionStart"}
+
+func isHook(item any) bool { return bytes.Contains(encodeJSON(item, "", ""), []byte(hookWords)) }
+
+// hasHook reports whether settings have the hook.
+func hasHook(settings []byte) bool {
+	n, err := parseJSONC(settings)
+	if err != nil {
+		return false
+	}
+	at := &n
+	for _, key := range hookPath {
+		if at = at.member(key); at == nil {
+			return false
+		}
+	}
+	return isHook(at.value)
+}
+
+// planHook puts the command that tells an agent what waits for it behind the
+// other commands of a session's start.
+func planHook(p place, c *client, s mcpServer) *change {
+	path := c.hooks(p)
+	ch := &change{Path: path, Clients: []string{c.name}}
+	text, exists, err := readOptional(path)
+	if err != nil {
+		ch.fail(err)
+		return ch
+	}
+	if p.top != "" { // a client runs the hooks of both files
+		own := p
+		own.top = ""
+		if b, _, err := readOptional(c.hooks(own)); err == nil && hasHook(b) {
+			ch.Action, ch.Note = kept, "the user's own settings have the hook"
+			return ch
+		}
+	}
+	ch.before = text
+	command := shellWord(s.Command) + " " + hookWords + " --agent " + s.Args[len(s.Args)-1]
+	if home := s.Env[envPrefix+"HOME"]; home != "" {
+		command += " --home " + shellWord(home)
+	}
+	item := map[string]any{"hooks": []any{map[string]any{"type": "command", "command": command}}}
+	after, there, err := appendJSON(text, hookPath, item, isHook)
+	switch {
+	case err != nil:
+		ch.fail(fmt.Errorf("%w; add the hook by hand: %s", err, command))
+	case there:
+		ch.Action, ch.Note = kept, "it has the hook already"
+	default:
+		ch.after = after
+		ch.settle(exists)
+	}
+	return ch
+}
+
+// shellWord quotes a word of a command line that is more than a name.
+func shellWord(s string) string {
+	if !strings.ContainsAny(s, " \t'\"$`\\&|;<>()*?#~!{}[]") {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
 func (ch *change) fail(err error) { ch.Action, ch.Note = failed, err.Error() }

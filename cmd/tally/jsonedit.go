@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 )
 
@@ -17,7 +18,9 @@ type jsonNode struct {
 	value    any // as encoding/json would give it
 	from, to int
 	members  []jsonMember // of an object
+	items    []jsonNode   // of a list
 	object   bool
+	list     bool
 }
 
 type jsonMember struct {
@@ -123,10 +126,13 @@ func (p *jsonParser) node() (n jsonNode) {
 	case '[':
 		list := []any{}
 		for p.at++; p.next() != ']'; {
-			list = append(list, p.node().value)
+			item := p.node()
+			n.items = append(n.items, item)
+			list = append(list, item.value)
 			p.comma(']')
 		}
 		p.at++
+		n.list = true
 		n.value = list
 	default:
 		n.value = p.scalar()
@@ -213,21 +219,61 @@ func addJSON(src []byte, path []string, value any) (out []byte, there any, err e
 	for i := len(path) - 1; i > depth; i-- {
 		value = map[string]any{path[i]: value}
 	}
-	out = insertMember(src, at, path[depth], value, depth+1)
+	out = insertInto(src, at, path[depth], value)
+	return out, nil, fits(out, root.value, path[:depth], func(v any) any {
+		v.(map[string]any)[path[depth]] = asJSON(value)
+		return v
+	})
+}
+
+// appendJSON puts an item behind the others of the list at a path, which is
+// made when it is missing, unless one of the items counts as there already.
+func appendJSON(src []byte, path []string, item any, same func(item any) bool) (out []byte, there bool, err error) {
+	out, old, err := addJSON(src, path, []any{item})
+	if err != nil || old == nil {
+		return out, false, err
+	}
+	items, ok := old.([]any)
+	if !ok {
+		return nil, false, fmt.Errorf("%s is no list", strings.Join(path, "."))
+	}
+	if slices.ContainsFunc(items, same) {
+		return src, true, nil
+	}
+	root, err := parseJSONC(src)
+	if err != nil {
+		return nil, false, err
+	}
+	at := &root
+	for _, key := range path {
+		at = at.member(key)
+	}
+	out = insertInto(src, at, "", item)
+	last := len(path) - 1
+	return out, false, fits(out, root.value, path[:last], func(v any) any {
+		m := v.(map[string]any)
+		m[path[last]] = append(m[path[last]].([]any), asJSON(item))
+		return v
+	})
+}
+
+// fits checks that a changed text says what the old one said, with change made
+// to the object at a path, and nothing else.
+func fits(out []byte, before any, path []string, change func(any) any) error {
 	again, err := parseJSONC(out)
 	if err != nil {
-		return nil, nil, fmt.Errorf("the change does not fit: %w", err)
+		return fmt.Errorf("the change does not fit: %w", err)
 	}
-	want := asJSON(root.value)
-	inner := want.(map[string]any)
-	for _, key := range path[:depth] {
-		inner = inner[key].(map[string]any)
+	want := asJSON(before)
+	inner := want
+	for _, key := range path {
+		inner = inner.(map[string]any)[key]
 	}
-	inner[path[depth]] = asJSON(value)
+	change(inner)
 	if !reflect.DeepEqual(want, asJSON(again.value)) {
-		return nil, nil, fmt.Errorf("the change does not fit")
+		return fmt.Errorf("the change does not fit")
 	}
-	return out, nil, nil
+	return nil
 }
 
 // asJSON makes one form of equal values.
@@ -244,7 +290,21 @@ func asJSON(v any) (out any) {
 	return out
 }
 
-func insertMember(src []byte, obj *jsonNode, key string, value any, depth int) []byte {
+// lastEnd is where the last member or item of a node ends, and how many there
+// are.
+func (n *jsonNode) lastEnd() (end, count int) {
+	switch {
+	case len(n.members) > 0:
+		return n.members[len(n.members)-1].node.to, len(n.members)
+	case len(n.items) > 0:
+		return n.items[len(n.items)-1].to, len(n.items)
+	}
+	return 0, 0
+}
+
+// insertInto writes a member behind the others of an object, or an item behind
+// those of a list, in the style of the text around it.
+func insertInto(src []byte, obj *jsonNode, key string, value any) []byte {
 	nl := "\n"
 	if bytes.Contains(src, []byte("\r\n")) {
 		nl = "\r\n"
@@ -252,7 +312,8 @@ func insertMember(src []byte, obj *jsonNode, key string, value any, depth int) [
 	inner := src[obj.from+1 : obj.to-1]
 	end := obj.from + 1 + len(bytes.TrimRight(inner, " \t\r\n")) // behind the last thing in it
 	name, _ := json.Marshal(key)
-	oneLine := len(obj.members) > 0 && !bytes.Contains(inner, []byte("\n"))
+	last, count := obj.lastEnd()
+	oneLine := count > 0 && !bytes.Contains(inner, []byte("\n"))
 	unit, base := indentOf(src), lineIndent(src, obj.from)
 	var text []byte
 	if oneLine {
@@ -260,12 +321,13 @@ func insertMember(src []byte, obj *jsonNode, key string, value any, depth int) [
 	} else {
 		text = bytes.ReplaceAll(encodeJSON(value, base+unit, unit), []byte("\n"), []byte(nl))
 	}
-	member := string(name) + ": " + string(text)
+	member := string(text)
+	if obj.object {
+		member = string(name) + ": " + member
+	}
 
 	comma := ","
-	var last int
-	if n := len(obj.members); n > 0 {
-		last = obj.members[n-1].node.to
+	if count > 0 {
 		if p := (&jsonParser{src: src, at: last}); p.next() == ',' {
 			comma = ""
 		}
@@ -273,7 +335,7 @@ func insertMember(src []byte, obj *jsonNode, key string, value any, depth int) [
 		comma = ""
 	}
 	var b bytes.Buffer
-	if len(obj.members) > 0 {
+	if count > 0 {
 		b.Write(src[:last])
 		b.WriteString(comma)
 		b.Write(src[last:end])

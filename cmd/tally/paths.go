@@ -41,7 +41,7 @@ func findHome(root string, getenv func(string) string) (home, error) {
 		}
 		user, err := os.UserHomeDir()
 		if err != nil {
-			missing = fmt.Errorf("find the home directory: %w; set TALLY_HOME to a folder for the replica", err)
+			missing = noHome(err)
 			return ""
 		}
 		return filepath.Join(append(append([]string{user}, fallback...), appDir)...)
@@ -59,6 +59,11 @@ func findHome(root string, getenv func(string) string) (home, error) {
 		h.Run = filepath.Join(dir, appDir)
 	}
 	return h, nil
+}
+
+// noHome is the mistake of an environment that says nowhere where files go.
+func noHome(err error) error {
+	return usage("HOME", "set HOME, or name a folder for the replica with --home or TALLY_HOME", "the home directory is not known: %v", err)
 }
 
 // make creates the folders, readable by the user alone.

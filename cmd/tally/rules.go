@@ -73,7 +73,7 @@ func (a *app) tellIdentity(id server.IdentityAnswer) {
 func (a *app) place() (place, error) {
 	user, err := os.UserHomeDir()
 	if err != nil {
-		return place{}, fmt.Errorf("find the home directory: %w", err)
+		return place{}, noHome(err)
 	}
 	p := place{user: user, env: a.Getenv}
 	if w, ok := server.WorkingTreeOf(a.Dir); ok {
