@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"tallystick/oplog"
 	"tallystick/query"
@@ -29,6 +30,16 @@ type bringInfo struct {
 }
 
 func (h home) broughtFile() string { return filepath.Join(h.State, "brought.json") }
+
+// bringPatience is how long a verb waits for an owner that goes on with that:
+// it serves when it is done, so that nobody reads half of it.
+const bringPatience = 30 * time.Minute
+
+// bringPends reports whether the next owner has entries to bring.
+func bringPends(h home) bool {
+	_, pending, err := replica.PendingFormer(replica.Config{Dir: h.Data, StateDir: h.State})
+	return pending && err == nil
+}
 
 // bringLog is a replica as entries are carried into it.
 type bringLog struct {

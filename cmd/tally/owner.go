@@ -60,7 +60,12 @@ func ownerAnswers(ctx context.Context, h home) bool {
 // processes start one at the same time, the store's lock lets one through and
 // the others wait for that one.
 func (a *app) startOwner(ctx context.Context, h home) error {
-	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	patience := startPatience
+	if bringPends(h) {
+		a.say("the replica first brings in what its former mesh holds; waiting")
+		patience = bringPatience
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	told := false
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
@@ -153,6 +158,9 @@ func (a *app) spawnOwner(ctx context.Context, h home) error {
 		return fmt.Errorf("read the replica's first line: %w", err)
 	}
 	a.say("started the replica %s in the background; its log is %s", up.Label, h.logFile())
+	if up.New {
+		a.say("its keys are new: %s", up.Keys)
+	}
 	return nil
 }
 
