@@ -389,7 +389,7 @@ func TestBring_Label(t *testing.T) {
 func TestBring_Crash(t *testing.T) {
 	old := open(t, 0)
 	old.life()
-	for i := range 30 { // several batches
+	for i := range 12 { // several batches
 		old.must(logstream.NewOp("a:owner:x", logstream.Event{Type: "note", Stream: "s", Room: "r", Body: strings.Repeat(fmt.Sprint(i), 60_000)}))
 	}
 	whole := old.next("a")
