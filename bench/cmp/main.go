@@ -4,7 +4,9 @@
 //	go run ./cmp append   durable appends at 1, 16 and 128 writers
 //	go run ./cmp read     point get and the newest 20 of an index
 //	go run ./cmp store    open, heap, disk, verify and rebuild on one store
+//	go run ./cmp idle     CPU of two idle replicas and of badger with memberlist
 //	go run ./cmp codec    the codec against msgpack by reflection
+//	go run ./cmp scale    bytes an entry, open, rebuild and catch-up with the product's views
 //
 // Flags -rounds, -entries and -for bound how long it takes.
 package main
@@ -22,14 +24,14 @@ import (
 
 var (
 	rounds    = flag.Int("rounds", 5, "how often each side is measured")
-	entries   = flag.Int("entries", 300_000, "entries of the store for \"store\" and, at most 100,000, for \"read\"")
-	span      = flag.Duration("for", 400*time.Millisecond, "how long each side appends in a round")
-	encrypted = flag.Bool("encrypted", false, "encrypt the stores of \"read\" and \"store\" on both sides")
+	entries   = flag.Int("entries", 300_000, "entries of the store for \"store\" and \"scale\" and, at most 100,000, for \"read\"")
+	span      = flag.Duration("for", 400*time.Millisecond, "how long each side appends in a round; \"idle\" takes 25 times that")
+	encrypted = flag.Bool("encrypted", false, "encrypt the stores of \"read\", \"store\" and \"scale\", on both sides")
 	scratch   = flag.String("dir", "", "where to make the stores; empty is the system's folder for temporary files")
 )
 
 var tables = map[string]func(dir string) error{
-	"append": compareAppend, "read": compareRead, "store": compareStore, "codec": compareCodec,
+	"append": compareAppend, "read": compareRead, "store": compareStore, "idle": compareIdle, "codec": compareCodec, "scale": measureScale,
 }
 
 func main() {

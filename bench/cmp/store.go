@@ -124,6 +124,9 @@ func spawn(what, dir, side string) (f figures, err error) {
 }
 
 func child(what string, args []string) error {
+	if what == "idle" {
+		return idleBare(args)
+	}
 	dir, side := args[0], args[1]
 	key := storeKey()
 	if what == "fill" {
