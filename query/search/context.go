@@ -120,7 +120,7 @@ func (s *search) around(n uint32) (out [2][2]uint32) {
 				if i += step; i < 0 || i >= len(list) {
 					break
 				}
-				if s.f.ok(s.c, list[i]) {
+				if s.f.may(s.c, list[i]) {
 					out[dist][side] = list[i]
 					break
 				}

@@ -37,6 +37,11 @@ type core struct {
 	dead    int    // documents replaced or erased, for compaction
 	erased  bool   // some are erased: compaction must not wait
 
+	// version changes when a document's state does; passes remembers what
+	// filters let through.
+	version uint64
+	passes  passes
+
 	vec *vectors // nil without a Vectorizer
 
 	// changes are states set on documents that a file already holds, to be
@@ -461,6 +466,7 @@ func (c *core) setState(n uint32, s state) {
 		}
 	}
 	h.state = s
+	c.version++
 	if int(n) < c.kept.docs {
 		c.changes = append(c.changes, change{n, s})
 	}

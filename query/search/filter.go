@@ -58,6 +58,15 @@ type filter struct {
 	after, before        int64
 	minConf              uint8
 	superseded, forgotte bool
+	set                  *passSet // what passes, when it is remembered
+}
+
+// may is ok, by what is remembered where it is.
+func (f *filter) may(c *core, n uint32) bool {
+	if f.set != nil {
+		return f.set.has(n)
+	}
+	return f.ok(c, n)
 }
 
 func (f *Filter) compile(c *core) *filter {
@@ -154,6 +163,9 @@ func (f *filter) size(c *core) (docs int, words uint64) {
 	}
 	if f.trivial {
 		return c.live, c.liveLen
+	}
+	if f.set != nil {
+		return f.set.count, f.set.words
 	}
 	count := func(n uint32) {
 		if f.ok(c, n) {

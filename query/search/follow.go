@@ -100,6 +100,11 @@ func (x *Index) step(ctx context.Context) (more bool, err error) {
 	if errors.As(err, &again) {
 		return true, x.refold(again.reason)
 	}
+	if err == nil && got.last-got.next.arrival > stepEntries {
+		// Far behind: the next entries are read while these are folded. Only
+		// then, so that whoever waits for a write never gets an older reading.
+		x.readAhead(ctx, got.next)
+	}
 	if err != nil {
 		if ctx.Err() == nil && !errors.Is(err, oplog.ErrClosed) {
 			x.mu.Lock()
@@ -132,8 +137,34 @@ type batch struct {
 	last   uint64 // newest of the log
 }
 
+// ahead is a reading that was begun before its turn.
+type ahead struct {
+	from    mark
+	covered uint64
+	done    chan struct{}
+	got     batch
+	err     error
+}
+
+// readAhead begins to read what follows a mark. The caller holds stepping.
+func (x *Index) readAhead(ctx context.Context, from mark) {
+	a := &ahead{from: from, covered: x.covered, done: make(chan struct{})}
+	x.ahead = a
+	go func() {
+		defer close(a.done)
+		a.got, a.err = readFrom(ctx, x.cfg.Log, x.cfg.Sources, from, &a.covered)
+	}()
+}
+
 // read collects the documents of the next entries. The caller holds stepping.
 func (x *Index) read(ctx context.Context) (batch, error) {
+	if a := x.ahead; a != nil {
+		x.ahead = nil
+		<-a.done
+		if a.err == nil && a.from == x.pos {
+			return a.got, nil
+		}
+	}
 	return readFrom(ctx, x.cfg.Log, x.cfg.Sources, x.pos, &x.covered)
 }
 

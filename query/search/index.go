@@ -59,6 +59,7 @@ type Index struct {
 	file     *file
 	dirty    int    // documents that no file holds
 	covered  uint64 // see readFrom
+	ahead    *ahead // guarded by stepping
 
 	mu      sync.RWMutex
 	c       *core
@@ -175,6 +176,9 @@ func (x *Index) Close() error {
 		x.done.Wait()
 		x.stepping.Lock()
 		defer x.stepping.Unlock()
+		if x.ahead != nil {
+			<-x.ahead.done
+		}
 		if x.file != nil {
 			err = errors.Join(x.keep(), x.file.close())
 		}

@@ -190,6 +190,7 @@ func (x *Index) answer(res *Result, question *question, q *Query, vec []float32)
 		r = *q.Ranking
 	}
 	f := q.Filter.compile(x.c)
+	f.remember(x.c)
 	want := q.Offset + q.Limit + 1
 	var list []ranked
 	var s *search

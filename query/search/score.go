@@ -188,21 +188,10 @@ func (s *search) df(id uint32) float64 {
 	if s.f.trivial {
 		return float64(t.df)
 	}
-	n := 0
-	b, doc := t.post, uint32(0)
-	for len(b) > 0 {
-		v, w := uvarint(b)
-		b = b[w:]
-		doc += uint32(v >> 1)
-		if v&1 != 0 {
-			_, w = uvarint(b)
-			b = b[w:]
-		}
-		if s.f.ok(s.c, doc-1) {
-			n++
-		}
+	if s.f.set != nil {
+		return float64(s.f.set.dfOf(s.c, id))
 	}
-	return float64(n)
+	return float64(s.c.countDF(id, func(n uint32) bool { return s.f.ok(s.c, n) }))
 }
 
 // uvarint is binary.Uvarint with a short way for one and two bytes.
@@ -239,7 +228,7 @@ func (s *search) add(q *qterm, bit uint64, reach bool) {
 			if h.words == hidden {
 				continue
 			}
-		} else if !s.f.ok(c, doc-1) {
+		} else if !s.f.may(c, doc-1) {
 			continue
 		} else if h.words == hidden {
 			h.words = c.hot[doc-1].words

@@ -75,7 +75,7 @@ func (c *core) nearest(v []float32, f *filter, k int) []ranked {
 	var list []ranked
 	s := search{c: c}
 	for n, d := range c.vec.of {
-		if !f.ok(c, n) {
+		if !f.may(c, n) {
 			continue
 		}
 		if s := cosine(q, d); s > 0 {
