@@ -58,6 +58,13 @@ func readKeyringName(path string) (string, error) {
 	return string(name), nil
 }
 
+// KeyInKeyring reports whether the store's key of a state folder is in the
+// system's keyring, and not in its file.
+func KeyInKeyring(stateDir string) bool {
+	_, err := readKeyringName(filepath.Join(stateDir, storeKeyFile))
+	return err == nil
+}
+
 func keyFromRing(ring Keyring, path, name string) ([]byte, error) {
 	damaged := func(err error) error {
 		return &Error{Code: CodeKeyDamaged, Field: path, Message: "the store's key is in the system's keyring as " + name + " and cannot be had from there",

@@ -83,7 +83,7 @@ func openKey(path, magic string, size int, mustExist bool, random io.Reader, log
 	if err != nil {
 		return nil, fmt.Errorf("replica: write key file %s: %w", path, err)
 	}
-	log.Warn("key kept in a file that only this user can read", slog.String("file", path))
+	log.Info("key kept in a file that only this user can read", slog.String("file", path))
 	return key, nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"tallystick/replica"
 	"tallystick/server"
 )
 
@@ -71,7 +72,11 @@ func (d *doctor) keys() {
 		}
 	}
 	if good {
-		d.add("keys", checkOK, "", "device and store key are there and private")
+		where := "device and store key are in files that only you can read"
+		if replica.KeyInKeyring(d.h.State) {
+			where = "the store's key is in the system's keyring, the device key in a file that only you can read"
+		}
+		d.add("keys", checkOK, "", "%s", where)
 	}
 }
 

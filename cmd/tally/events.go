@@ -128,6 +128,15 @@ func (a *app) printEvent(e event) {
 	}
 }
 
+// mine reports whether the inbox of the caller is asked for.
+func (f *eventFilter) mine() bool { return len(f.to) == 1 && f.to[0] == "@me" }
+
+// ownAck reports whether an event is an ack that its writer gave to itself,
+// and no notice: news to nobody.
+func (e *event) ownAck() bool {
+	return e.Type == "event.ack" && e.FromAgent == e.ToAgent && e.loss() == ""
+}
+
 // title is what an imported request is called; its body is the description.
 func (e *event) title() string {
 	var m struct {

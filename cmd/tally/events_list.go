@@ -38,8 +38,16 @@ func newEventsList(a *app) *cobra.Command {
 				return err
 			}
 			return show(a, raw, func(p eventPage) error {
+				own := 0
 				for _, e := range p.Events {
+					if f.mine() && e.ownAck() {
+						own++
+						continue
+					}
 					a.printEvent(e)
+				}
+				if own > 0 {
+					a.say("%s of your own left out; --json has them", plural(own, "ack"))
 				}
 				if p.Note != "" {
 					a.say("%s", p.Note)

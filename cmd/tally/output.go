@@ -80,13 +80,14 @@ func block(s, indent string) string {
 	return strings.Join(lines, "\n")
 }
 
-// shortTime shows an RFC 3339 time in local time to the second.
+// shortTime shows an RFC 3339 time in local time to the second, and which zone
+// that is.
 func shortTime(s string) string {
 	t, err := time.Parse(time.RFC3339Nano, s)
 	if err != nil {
 		return s
 	}
-	return t.Local().Format("2006-01-02 15:04:05")
+	return t.Local().Format("2006-01-02 15:04:05 MST")
 }
 
 func isTerminal(w io.Writer) bool {

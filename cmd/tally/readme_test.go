@@ -117,7 +117,7 @@ var volatile = []struct {
 	{regexp.MustCompile(`(mesh|rep)_[0-9a-f]{32}`), "$1"},
 	{regexp.MustCompile(`(task_[a-z_]+_)[0-9a-f]{8}`), "$1"},
 	{regexp.MustCompile(`\d{13}-[0-9a-f]{4}-[0-9a-f]{12}`), "HLC"},
-	{regexp.MustCompile(`\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}:\d{2}(\.\d{3}Z)?`), "TIME"},
+	{regexp.MustCompile(`\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}:\d{2}(\.\d{3}Z| UTC)?`), "TIME"},
 	// Whether a peer has answered already is a matter of a moment.
 	{regexp.MustCompile(`on disk on (desk|lap)(; not yet on (desk|lap)|, (desk|lap))`), "on disk on $1"},
 	{regexp.MustCompile(`(held by lap-you), (?:provisional|settled), until TIME(?:; waits for .*)?`), "$1, GRADE, until TIME"},

@@ -141,6 +141,9 @@ func (a *app) serve(ctx context.Context, h home, s settings, log *slog.Logger, r
 		Label: rep.Label(), ID: replicaID(rep.Self().ID), Mesh: rep.Mesh().String(), New: fresh,
 		Listen: rep.ListenAddr(), Socket: socket.Path(), Data: h.Data, PID: os.Getpid(), HTTP: deps.HTTPURL(), Taken: taken,
 	}
+	if fresh {
+		info.Keys = whereKeys(h)
+	}
 	log.Info("serving", "label", info.Label, "mesh", info.Mesh, "listen", info.Listen, "http", info.HTTP, "pid", info.PID)
 	if err := ready(info); err != nil {
 		return err
@@ -162,6 +165,14 @@ func (a *app) serve(ctx context.Context, h home, s settings, log *slog.Logger, r
 		return &server.Error{Code: server.CodeStoreDamaged, Field: h.Data, Message: "the log in " + h.Data + " has failed and the replica stopped",
 			Hint: "look at the log above it; what was acknowledged is on disk, start it again with tally up"}
 	}
+}
+
+// whereKeys says where the keys of a replica are, once, when they are made.
+func whereKeys(h home) string {
+	if replica.KeyInKeyring(h.State) {
+		return "in the system's keyring, and the device's in a file of " + h.State
+	}
+	return "in files of " + h.State + " that only this user can read"
 }
 
 // endPatience is how long an owner may take to close. What it acknowledged is

@@ -27,6 +27,7 @@ type upInfo struct {
 	PID    int    `json:"pid"`
 	// Taken is the mesh address that another program had.
 	Taken string `json:"listen_taken,omitempty"`
+	Keys  string `json:"keys,omitempty"` // where they are, in words, when they were made just now
 }
 
 func newUp(a *app) *cobra.Command {
@@ -121,6 +122,9 @@ func (a *app) announce(i upInfo) error {
 	}
 	a.say("replica %s is up in mesh %s%s", i.Label, i.Mesh, made)
 	a.say("  data      %s", i.Data)
+	if i.New {
+		a.say("  keys      %s", i.Keys)
+	}
 	a.say("  mesh      %s", i.Listen)
 	if i.Taken != "" {
 		a.say("            %s is taken by another program; --listen HOST:PORT pins one", i.Taken)
