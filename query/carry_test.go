@@ -384,6 +384,29 @@ func TestBring_Label(t *testing.T) {
 	})
 }
 
+// TestBring_Audience: the names of a broadcast's audience are in order again
+// after some have changed, or the message would be in no mailbox.
+func TestBring_Audience(t *testing.T) {
+	old := open(t, 0)
+	for _, who := range []string{"a:owner:x", "a-helper", "b-tool"} {
+		old.must(logstream.NewOp(who, logstream.Event{Type: "note", Stream: "s", Room: "r"}))
+	}
+	old.mail("a:owner:x", mailbox.Draft{To: mailbox.Everybody, Subject: "all", Body: "everybody"})
+	now := old.next("laptop")
+	if report := now.bring(old); !report.Complete() {
+		t.Errorf("%+v", report)
+	}
+	now.view(func(s oplog.Snapshot) error {
+		for _, who := range []string{"laptop-helper", "b-tool"} {
+			page, err := mailbox.List(s, mailbox.Query{Owner: who})
+			if err != nil || page.Count != 1 {
+				t.Errorf("%s: %d messages, %v", who, page.Count, err)
+			}
+		}
+		return nil
+	})
+}
+
 // TestBring_Crash: whenever it is cut off, before an append or after it, the
 // next run leaves each entry once.
 func TestBring_Crash(t *testing.T) {
