@@ -17,6 +17,7 @@ var (
 	agentID = param{name: "agent_id", kind: kindText, maxBytes: memory.MaxNamespace, desc: "namespace, used as given; default your own"}
 	whose   = param{name: "agentIdentity", kind: kindToken, maxBytes: maxIdentity + 2, desc: "@me, one identity, or all (default)"}
 	factsOf = param{name: "agentIdentity", kind: kindToken, maxBytes: maxIdentity + 2, desc: "instead of agent_id: @me, one identity, or all"}
+	sharing = param{name: "memorySharing", kind: kindText, maxBytes: 64, desc: "private: rows of yours; legacy: and nobody's; team: all (default)"}
 	topK    = param{name: "top_k", kind: kindInt, min: -1 << 53, max: 1 << 53, desc: "at most so many, default 8, up to 100"}
 	minimum = param{name: "min_confidence", kind: kindText, maxBytes: 64, enum: memory.Confidences(), desc: "leave out what is less sure"}
 	weight  = param{name: "confidence_weight", kind: kindNumber, min: 0, max: 1, desc: "0..0.5, default 0: how much sureness ranks"}
@@ -125,6 +126,7 @@ var memoryTools = []tool{
 			{name: "query", kind: kindText, required: true, maxBytes: maxQueryBytes, desc: "words, identifiers, \"phrases\""},
 			whose,
 			{name: "sessionId", kind: kindText, maxBytes: rawmemory.MaxSession, desc: "only this session"},
+			sharing,
 			{name: "nResults", kind: kindInt, min: 1, max: maxResults, desc: "1..100, default 10"},
 		},
 	},
@@ -146,6 +148,7 @@ var memoryTools = []tool{
 			{name: "query", kind: kindText, required: true, maxBytes: maxQueryBytes, desc: "words, identifiers, \"phrases\""},
 			whose,
 			{name: "category", kind: kindToken, enum: categories, prose: true, desc: "only this one, e.g. bugfix"},
+			sharing,
 			{name: "nResults", kind: kindInt, min: 1, max: maxResults, desc: "1..100, default 10"},
 		},
 	},

@@ -458,7 +458,40 @@ type found struct {
 	HasMore   bool              `json:"has_more,omitempty"`
 	Truncated bool              `json:"truncated,omitempty"`
 	about
-	Note string `json:"note,omitempty"`
+	Sharing string `json:"memorySharing,omitempty"` // what applied, when it was asked for
+	Note    string `json:"note,omitempty"`
+}
+
+// Policies of memorySharing, from narrow to wide. They narrow one call; there
+// is no wider or narrower default to set, since every replica holds everything
+// and belongs to one person.
+const (
+	sharingPrivate = "private" // rows that the caller has a part in
+	sharingLegacy  = "legacy"  // those and rows that name nobody
+	sharingTeam    = "team"    // every row: the default
+)
+
+// sharingOf narrows a filter by memorySharing, which is another thing than
+// agentIdentity: both hold. An unknown policy counts as team, and the answer
+// says so.
+func sharingOf(c *call, f *search.Filter) (policy, note string, bad *Error) {
+	if !c.args.has("memorySharing") {
+		return "", "", nil
+	}
+	policy = c.args.str("memorySharing")
+	switch policy {
+	case sharingTeam:
+		return policy, "", nil
+	case sharingPrivate, sharingLegacy:
+	default:
+		return sharingTeam, "memorySharing " + quote(policy) + " is not private, legacy or team: it was clamped to team", nil
+	}
+	if !c.id.Bound {
+		return "", "", fail(CodeIdentityUnbound, "memorySharing", "use team, or start the server with --agent NAME",
+			"memorySharing is %s, but this session is bound to no identity", policy)
+	}
+	f.Owner, f.OrNobodys = c.id.Name, policy == sharingLegacy
+	return policy, "", nil
 }
 
 // relevance is upstream's pair of numbers: distance falls, relevance rises with
@@ -522,6 +555,10 @@ func (s *Service) queryKind(ctx context.Context, c *call, q search.Query, row fu
 	if bad != nil {
 		return nil, bad
 	}
+	sharing, clamped, bad := sharingOf(c, &q.Filter)
+	if bad != nil {
+		return nil, bad
+	}
 	if !who.All {
 		q.Filter.Identities = []string{who.Identity}
 	}
@@ -530,8 +567,11 @@ func (s *Service) queryKind(ctx context.Context, c *call, q search.Query, row fu
 	if bad != nil {
 		return nil, bad
 	}
-	r := found{Query: q.Text, HasMore: res.More}
+	r := found{Query: q.Text, HasMore: res.More, Sharing: sharing}
 	r.take(&res)
+	if clamped != "" {
+		r.Notes = append(r.Notes, clamped)
+	}
 	p := newPage(len(q.Text))
 	err := s.d.Log.View(func(snap oplog.Snapshot) (err error) {
 		for i := range res.Hits {
@@ -563,6 +603,9 @@ func (s *Service) queryKind(ctx context.Context, c *call, q search.Query, row fu
 var docKinds = map[string]string{
 	"fact": query.DocFact, "turn": query.DocTurn, "summary": query.DocSummary, "event": query.DocEvent, "ack": query.DocAck, "mail": query.DocMail,
 }
+
+// SearchKinds lists what the tool search looks through.
+func SearchKinds() []string { return slices.Clone(docKindNames) }
 
 var docKindNames = []string{"fact", "turn", "summary", "event", "ack", "mail"}
 

@@ -18,6 +18,11 @@ type Filter struct {
 	// Identities are whole, case-sensitive names; one leading @ is ignored.
 	Identities []string
 	Sessions   []string
+	// Owner, when it is not empty, lets pass only what that identity has a part
+	// in, besides what Identities ask for; with OrNobodys also what names no
+	// identity at all.
+	Owner     string
+	OrNobodys bool
 	// After and Before bound a document's time: After <= time < Before. Zero
 	// is open.
 	After, Before time.Time
@@ -49,12 +54,17 @@ func (f *Filter) validate() error {
 	return nil
 }
 
+// noName is no name's number.
+const noName = 1<<32 - 1
+
 // filter is a Filter in the numbers of one core.
 type filter struct {
 	trivial              bool // live documents, nothing else asked
 	none                 bool // nothing can pass
 	lists                [nLists][]uint32
 	sessions             []uint32
+	owned, orNobodys     bool
+	owner                uint32
 	after, before        int64
 	minConf              uint8
 	superseded, forgotte bool
@@ -108,6 +118,13 @@ func (f *Filter) compile(c *core) *filter {
 	out.lists[listCategory] = number(f.Categories, false)
 	out.lists[listIdentity] = number(f.Identities, true)
 	out.sessions = number(f.Sessions, false)
+	if f.Owner != "" {
+		id, ok := c.names.get(strings.TrimPrefix(f.Owner, "@"))
+		if out.owner = id; !ok {
+			out.owner = noName
+		}
+		out.owned, out.orNobodys, out.trivial = true, f.OrNobodys, false
+	}
 	return out
 }
 
@@ -143,6 +160,9 @@ func (f *filter) ok(c *core, n uint32) bool {
 		return false
 	}
 	if f.sessions != nil && !slices.Contains(f.sessions, h.session) {
+		return false
+	}
+	if idents := c.cold[n].idents; f.owned && !slices.Contains(idents, f.owner) && !(f.orNobodys && len(idents) == 0) {
 		return false
 	}
 	if l := f.lists[listIdentity]; l != nil {

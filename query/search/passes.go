@@ -52,7 +52,7 @@ func (f *filter) remember(c *core) {
 	if n < worthSet {
 		return
 	}
-	set := c.passes.get(fmt.Sprint(f.lists, f.sessions, f.after, f.before, f.minConf, f.superseded, f.forgotte))
+	set := c.passes.get(fmt.Sprint(f.lists, f.sessions, f.after, f.before, f.minConf, f.superseded, f.forgotte, f.owned, f.orNobodys, f.owner))
 	set.mu.Lock()
 	defer set.mu.Unlock()
 	set.refresh(c, f)
