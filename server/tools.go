@@ -181,6 +181,20 @@ func ToolNames() []string {
 	return names
 }
 
+// FieldValues are the values that the fields of a tool are limited to, by
+// field. Fields that take any value are not in it.
+func FieldValues(tool string) map[string][]string {
+	values := map[string][]string{}
+	if t := toolByName(tool); t != nil {
+		for i := range t.params {
+			if p := &t.params[i]; len(p.enum) > 0 {
+				values[p.name] = slices.Clone(p.enum)
+			}
+		}
+	}
+	return values
+}
+
 // IsWrite reports whether a tool stores something.
 func IsWrite(name string) bool {
 	t := toolByName(name)

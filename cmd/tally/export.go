@@ -18,6 +18,11 @@ import (
 	"tallystick/server"
 )
 
+var (
+	exportFormats = []string{"jsonl", "markdown"}
+	exportKinds   = []string{server.RowFact, server.RowLink, server.RowAlias, server.RowSummary, server.RowTurn, server.RowCheckpoint}
+)
+
 func newExport(a *app) *cobra.Command {
 	var format, out string
 	var namespaces, kinds []string
@@ -32,16 +37,15 @@ not part of it; tally events list --json gives those.`,
   tally export --format markdown --agent-id __shared__`,
 		Args: positional(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if format != "jsonl" && format != "markdown" {
+			if !slices.Contains(exportFormats, format) {
 				e := usage("format", useAllowed, "--format is %q", format)
-				e.Allowed = []string{"jsonl", "markdown"}
+				e.Allowed = exportFormats
 				return e
 			}
-			allowed := []string{server.RowFact, server.RowLink, server.RowAlias, server.RowSummary, server.RowTurn, server.RowCheckpoint}
 			for _, k := range kinds {
-				if !slices.Contains(allowed, k) {
+				if !slices.Contains(exportKinds, k) {
 					e := usage("kind", "use some of the allowed values", "there is no kind %q", k)
-					e.Allowed = allowed
+					e.Allowed = exportKinds
 					return e
 				}
 			}

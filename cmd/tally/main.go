@@ -143,6 +143,7 @@ Every flag has a variable: --http is TALLY_HTTP, --home is TALLY_HOME. Exit code
 		newDoctor(a), newRebuild(a), newLog(a), newQuarantine(a), newErase(a), newBackup(a), newRestore(a),
 		newToken(a), newVersion(a), newCompletion(a),
 	)
+	offerValues(root)
 	return root
 }
 

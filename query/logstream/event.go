@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"tallystick/oplog"
@@ -45,6 +46,12 @@ var statuses = []string{
 var ackStatuses = []string{
 	StatusClaimed, StatusReady, StatusApplied, StatusBlocked, StatusFailed, StatusSuperseded, StatusReleased,
 }
+
+// Statuses lists the statuses of events, in the order of a task's life.
+func Statuses() []string { return slices.Clone(statuses) }
+
+// AckStatuses lists the statuses that an ack may have.
+func AckStatuses() []string { return slices.Clone(ackStatuses) }
 
 // Event is the payload of an event. From is not in it: it is the author of
 // the entry (I8).
