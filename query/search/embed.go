@@ -100,10 +100,12 @@ func (v *embedder) step(ctx context.Context) (more bool, err error) {
 	x.mu.RLock()
 	from := v.pos
 	x.mu.RUnlock()
+	got, err := readFrom(ctx, x.cfg.Log, x.cfg.Sources, from, &v.covered)
+	// The words catch up after the reading: what arrives in between would
+	// otherwise be passed by before its document is there.
 	if err := x.CatchUp(ctx); err != nil {
 		return false, v.fail(err)
 	}
-	got, err := readFrom(ctx, x.cfg.Log, x.cfg.Sources, from, &v.covered)
 	var again *refoldError
 	if errors.As(err, &again) {
 		// The words fold anew for the same reason and start this pass again;
