@@ -240,12 +240,12 @@ func requireLoopbackHost(next http.Handler) http.Handler {
 
 // requireToken binds the session of the bearer token to the request.
 func requireToken(next http.Handler, tokens *Tokens) http.Handler {
-	verify := func(_ context.Context, token string, _ *http.Request) (*auth.TokenInfo, error) {
+	verify := func(ctx context.Context, token string, _ *http.Request) (*auth.TokenInfo, error) {
 		s, ok := tokens.lookup(token)
 		if !ok {
 			return nil, auth.ErrInvalidToken
 		}
-		return &auth.TokenInfo{UserID: s.Agent + ":" + s.Project, Extra: map[string]any{tokenSession: s}}, nil
+		return &auth.TokenInfo{UserID: s.Agent + ":" + s.Project, Extra: map[string]any{tokenSession: s, tokenRequest: ctx}}, nil
 	}
 	inner := auth.RequireBearerToken(verify, &auth.RequireBearerTokenOptions{AllowMissingExpiration: true})(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

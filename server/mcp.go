@@ -74,6 +74,14 @@ func newMCP(b Backend, o MCPOptions) *mcp.Server {
 					bound = Session{}
 				}
 				session = bound
+				// The SDK lets a call go on when its client has gone; nobody would get
+				// the answer.
+				if request, ok := r.Extra.TokenInfo.Extra[tokenRequest].(context.Context); ok {
+					var cancel context.CancelCauseFunc
+					ctx, cancel = context.WithCancelCause(ctx)
+					defer cancel(nil)
+					defer context.AfterFunc(request, func() { cancel(context.Cause(request)) })()
+				}
 			}
 			if info := r.ClientInfo(); info != nil {
 				session.Client = clip(info.Name)

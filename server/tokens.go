@@ -34,7 +34,8 @@ type tokenRow struct {
 const (
 	tokenBytes   = 32
 	maxTokens    = 1024
-	tokenSession = "session" // key in the SDK's token info
+	tokenSession = "session" // keys in the SDK's token info
+	tokenRequest = "request" // the context of the HTTP request
 )
 
 // OpenTokens reads the token file. A missing file holds no tokens; one that
