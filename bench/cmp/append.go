@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -55,7 +56,7 @@ func appendTable(dir string, writers int) error {
 		for k := range sides {
 			i := (k + r + 1) % len(sides)
 			s := &sides[i]
-			if s.group && writers == 1 {
+			if s.group && writers == 1 || !strings.Contains(s.name, *only) && i != 0 && i != encryptedFrom {
 				continue
 			}
 			var err error

@@ -27,6 +27,7 @@ var (
 	entries   = flag.Int("entries", 300_000, "entries of the store for \"store\" and \"scale\" and, at most 100,000, for \"read\"")
 	span      = flag.Duration("for", 400*time.Millisecond, "how long each side appends in a round; \"idle\" takes 25 times that")
 	encrypted = flag.Bool("encrypted", false, "encrypt the stores of \"read\", \"store\" and \"scale\", on both sides")
+	only      = flag.String("only", "", "measure \"append\" only against stores with this in their names")
 	scratch   = flag.String("dir", "", "where to make the stores; empty is the system's folder for temporary files")
 )
 
