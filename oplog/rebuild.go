@@ -1,15 +1,19 @@
 package oplog
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 )
 
 // loadViews reads the state of every view and rebuilds those whose projection
 // is new or has another version. Entries in quarantine get another chance
-// whenever a projection changed.
+// whenever a projection changed, be it only by a kind more.
 func (l *Log) loadViews(ctx context.Context) error {
 	l.infos = make([]viewState, len(l.cfg.Projections))
 	var stale []int
@@ -31,8 +35,13 @@ func (l *Log) loadViews(ctx context.Context) error {
 			l.infos[i] = state
 		}
 	}
+	folds := l.foldsSum()
+	was, err := snap.get(metaKey("folds"))
 	snap.release()
-	if len(stale) == 0 {
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	if len(stale) == 0 && bytes.Equal(was, folds) {
 		return nil
 	}
 	if l.w.arrival > 0 {
@@ -41,8 +50,10 @@ func (l *Log) loadViews(ctx context.Context) error {
 				return fmt.Errorf("oplog: drop view %s: %w", l.cfg.Projections[i].Name(), err)
 			}
 		}
-		if err := l.refold(ctx, stale); err != nil {
-			return err
+		if len(stale) > 0 {
+			if err := l.refold(ctx, stale); err != nil {
+				return err
+			}
 		}
 		if err := l.retryQuarantine(); err != nil {
 			return err
@@ -54,11 +65,26 @@ func (l *Log) loadViews(ctx context.Context) error {
 		g.infos[i].dirty = true
 	}
 	g.saveViews()
+	g.b.set(metaKey("folds"), folds)
 	if err := l.db.commit(g.b); err != nil {
 		return err
 	}
 	l.infos = g.infos
 	return nil
+}
+
+// foldsSum names what this program can fold: kinds, views and their versions.
+func (l *Log) foldsSum() []byte {
+	var lines []string
+	for k := range l.known {
+		lines = append(lines, "kind "+k)
+	}
+	for _, p := range l.cfg.Projections {
+		lines = append(lines, fmt.Sprintf("view %s %d", p.Name(), p.Version()))
+	}
+	slices.Sort(lines)
+	sum := sha256.Sum256([]byte(strings.Join(lines, "\n")))
+	return sum[:8]
 }
 
 // refold streams all visible entries through some projections.
