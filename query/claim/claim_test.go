@@ -319,14 +319,34 @@ func TestK3_LeaseEndsAndIsRenewedByAnyAckOfTheHolder(t *testing.T) {
 	m.wants(27*hour, "", true)
 }
 
+// An ack that names no length renews by the length that was asked for last, in
+// the task's one row and when it has many.
+func TestK3_RenewsByTheLengthAskedFor(t *testing.T) {
+	for _, many := range []int{0, 20} {
+		m := newMesh(t)
+		m.request(0, 0, owner, 0)
+		for n := range many {
+			m.ack(3, int64(1+n), carol, "blocked")
+		}
+		m.ack(1, minute, alice, "claimed", lease(30*minute))
+		m.ack(1, 20*minute, alice, "ready")
+		m.wants(50*minute-1, alice, true)
+		m.wants(50*minute, "", true)
+		m.ack(1, 40*minute, alice, "blocked", lease(2*hour))
+		m.ack(1, 60*minute, alice, "")
+		m.wants(3*hour-1, alice, true)
+		m.wants(3*hour, "", true)
+	}
+}
+
 // What a loser wrote to keep its claim, before it knew, is no loss of its own.
 func TestK1_RenewalsOfALostClaimAreOneLoss(t *testing.T) {
 	m := newMesh(t)
 	m.request(0, 0, owner, 0)
 	m.ack(2, 20, bob, "claimed", lease(hour))
 	m.ack(2, 50*minute, bob, "ready")
-	m.ack(2, 2*hour, bob, "", lease(hour))
-	m.ack(2, 3*hour, bob, "claimed")
+	m.ack(2, 100*minute, bob, "", lease(hour))
+	m.ack(2, 150*minute, bob, "claimed", lease(12*hour))
 	m.ack(1, 10, alice, "claimed", lease(day))
 	if task := m.wants(4*hour, alice, true); len(task.Losses) != 1 {
 		t.Fatalf("losses %+v", task.Losses)

@@ -85,6 +85,7 @@ type state struct {
 	claim  oplog.Ref // latest claim that won; zero if none yet
 	holder actor
 	end    hlc.Timestamp // when that claim's life ends, by what is known
+	length int64         // of its lease in ms, as last asked for; 0 for the default
 	ended  bool          // its home has ended it, or the task closed
 
 	// shadows are leases that their holders believed in and that do not count:
@@ -95,8 +96,9 @@ type state struct {
 }
 
 type shadow struct {
-	actor actor
-	end   hlc.Timestamp
+	actor  actor
+	end    hlc.Timestamp
+	length int64 // as last asked for
 }
 
 const forever = hlc.Timestamp(math.MaxUint64)
@@ -162,8 +164,8 @@ func (s *state) step(i input) (lost loss, isLoss bool) {
 	case actClaim, actRenew: // a renewal after the end is a new claim (K3)
 		return s.take(i, holds)
 	case actKeep:
-		if holds {
-			s.end = max(s.end, s.lease(t, i.num))
+		if holds { // renews by the length that was asked for
+			s.end = max(s.end, s.lease(t, s.length))
 		} else {
 			s.shade(i, false)
 		}
@@ -207,12 +209,15 @@ func (s *state) take(i input, holds bool) (lost loss, isLoss bool) {
 	case t >= s.expiry():
 		lost.winner, lost.rule = s.request, RuleExpired
 	case holds: // K2: joins, and renews like any ack of the holder
-		s.end = max(s.end, s.lease(t, i.num))
+		if i.num > 0 {
+			s.length = i.num
+		}
+		s.end = max(s.end, s.lease(t, s.length))
 		return loss{}, false
 	case s.live(t):
 		lost.winner, lost.rule = s.claim, RuleEarliest
 	default:
-		s.claim, s.holder, s.end, s.ended = i.ref, i.actor, s.lease(t, i.num), false
+		s.claim, s.holder, s.end, s.length, s.ended = i.ref, i.actor, s.lease(t, i.num), i.num, false
 		s.unshade(i.actor)
 		return loss{}, false
 	}
@@ -222,15 +227,20 @@ func (s *state) take(i input, holds bool) (lost loss, isLoss bool) {
 // shade extends the lease that the actor believes in and reports whether it
 // believed in one. Without one, begin starts it.
 func (s *state) shade(i input, begin bool) bool {
-	end := leaseEnd(i.time(), i.num)
+	t := i.time()
 	for n := range s.shadows {
-		if s.shadows[n].actor == i.actor {
-			s.shadows[n].end = max(s.shadows[n].end, end)
-			return true
+		h := &s.shadows[n]
+		if h.actor != i.actor {
+			continue
 		}
+		if i.num > 0 {
+			h.length = i.num
+		}
+		h.end = max(h.end, leaseEnd(t, h.length))
+		return true
 	}
 	if begin {
-		s.shadows = append(s.shadows, shadow{i.actor, end})
+		s.shadows = append(s.shadows, shadow{i.actor, leaseEnd(t, i.num), i.num})
 	}
 	return false
 }
@@ -260,7 +270,7 @@ func (s *state) close(i input) {
 	s.closed, s.closedBy = i.ref, i.act
 	if s.live0() {
 		if s.end > i.time() {
-			s.shadows = append(s.shadows, shadow{s.holder, s.end})
+			s.shadows = append(s.shadows, shadow{s.holder, s.end, s.length})
 		}
 		s.ended, s.end = true, min(s.end, i.time())
 	}

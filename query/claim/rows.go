@@ -126,6 +126,7 @@ func (r *record) bytes() []byte {
 	b = append(b, s.holder[:]...)
 	b = append(b, endBytes(s.end)...)
 	b = append(b, endBytes(s.expires)...)
+	b = binary.BigEndian.AppendUint64(b, uint64(s.length))
 	if s.ended {
 		b = append(b, 1)
 	} else {
@@ -134,6 +135,7 @@ func (r *record) bytes() []byte {
 	b = binary.BigEndian.AppendUint32(b, uint32(len(s.shadows)))
 	for _, h := range s.shadows {
 		b = append(append(b, h.actor[:]...), endBytes(h.end)...)
+		b = binary.BigEndian.AppendUint64(b, uint64(h.length))
 	}
 	for _, a := range s.requester {
 		b = append(b, a[:]...)
@@ -141,7 +143,9 @@ func (r *record) bytes() []byte {
 	return b
 }
 
-const manyLen = 4*oplog.RefSize + 1 + 16 + 8 + 8 + 1 + 4
+const manyLen = 4*oplog.RefSize + 1 + 16 + 8 + 8 + 8 + 1 + 4
+
+const shadowLen = 16 + 8 + 8
 
 func parseRecord(b []byte) (r record, err error) {
 	if len(b) == 0 || b[0] > 1 {
@@ -173,13 +177,14 @@ func parseRecord(b []byte) (r record, err error) {
 	copy(s.holder[:], b[1:17])
 	s.end = hlc.Timestamp(binary.BigEndian.Uint64(b[17:]))
 	s.expires = hlc.Timestamp(binary.BigEndian.Uint64(b[25:]))
-	s.ended = b[33] == 1
-	shadows := int(binary.BigEndian.Uint32(b[34:]))
-	if b = b[38:]; len(b) < 24*shadows || (len(b)-24*shadows)%16 != 0 {
+	s.length = int64(binary.BigEndian.Uint64(b[33:]))
+	s.ended = b[41] == 1
+	shadows := int(binary.BigEndian.Uint32(b[42:]))
+	if b = b[46:]; len(b) < shadowLen*shadows || (len(b)-shadowLen*shadows)%16 != 0 {
 		return r, errRow
 	}
-	for ; shadows > 0; shadows, b = shadows-1, b[24:] {
-		s.shadows = append(s.shadows, shadow{actor(b[:16]), hlc.Timestamp(binary.BigEndian.Uint64(b[16:]))})
+	for ; shadows > 0; shadows, b = shadows-1, b[shadowLen:] {
+		s.shadows = append(s.shadows, shadow{actor(b[:16]), hlc.Timestamp(binary.BigEndian.Uint64(b[16:])), int64(binary.BigEndian.Uint64(b[24:]))})
 	}
 	for ; len(b) > 0; b = b[16:] {
 		s.requester = append(s.requester, actor(b[:16]))
