@@ -263,7 +263,7 @@ func (p *param) decodeString(raw json.RawMessage) (any, *Error) {
 	if p.name != "agentIdentity" { // padding is refused there, not mended
 		s = strings.TrimSpace(s)
 	}
-	if p.enum != nil && s == "" && !p.required {
+	if p.enum != nil && s == "" && !p.required && !p.strict {
 		return "", nil // blank means none, or any in a filter, as the contract of events has it
 	}
 	if p.enum != nil {

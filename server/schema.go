@@ -34,6 +34,7 @@ type param struct {
 	enum     []string // allowed values of a token
 	min, max int64    // of a number
 	filled   bool     // the schema says that text is not empty
+	strict   bool     // a blank value of an enum is refused, not taken for an absent one
 	maxBytes int      // of text, token or encoded object; 0 = maxRouting characters
 	maxItems int      // of a list
 	oneLine  bool     // text without control characters

@@ -137,8 +137,8 @@ var memoryTools = []tool{
 			{name: "agentIdentity", kind: kindToken, maxBytes: maxIdentity + 2, desc: "@me (default), one identity, or all"},
 			{name: "limit", kind: kindInt, min: 1, max: rawmemory.MaxRecent, desc: "1..100, default 20"},
 			{name: "before", kind: kindObject, maxBytes: 1024, desc: "next_before: {timestamp, id}"},
-			{name: "detail", kind: kindToken, enum: []string{rawmemory.DetailSummary, rawmemory.DetailFull}, desc: "default summary"},
-			{name: "projection", kind: kindToken, enum: []string{rawmemory.ProjectionPublic, rawmemory.ProjectionPrivate}, desc: "private: your own thoughts too"},
+			{name: "detail", kind: kindToken, strict: true, enum: []string{rawmemory.DetailSummary, rawmemory.DetailFull}, desc: "default summary"},
+			{name: "projection", kind: kindToken, strict: true, enum: []string{rawmemory.ProjectionPublic, rawmemory.ProjectionPrivate}, desc: "private: your own thoughts too"},
 		},
 	},
 	{
@@ -147,7 +147,7 @@ var memoryTools = []tool{
 		params: []param{
 			{name: "query", kind: kindText, required: true, maxBytes: maxQueryBytes, desc: "words, identifiers, \"phrases\""},
 			whose,
-			{name: "category", kind: kindToken, enum: categories, prose: true, desc: "only this one, e.g. bugfix"},
+			{name: "category", kind: kindToken, strict: true, enum: categories, prose: true, desc: "only this one, e.g. bugfix"},
 			sharing,
 			{name: "nResults", kind: kindInt, min: 1, max: maxResults, desc: "1..100, default 10"},
 		},
