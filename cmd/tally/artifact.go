@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
 	"tallystick/server"
@@ -295,14 +294,4 @@ func (a *app) newFile(path string) (io.Writer, func(good bool) error, error) {
 		}
 		return err
 	}, nil
-}
-
-// bytesBar is a bar on a terminal and nothing elsewhere.
-func (a *app) bytesBar(what string, size int64) *progressbar.ProgressBar {
-	w := a.Stderr
-	if a.quiet || a.json || !isTerminal(w) {
-		w = io.Discard
-	}
-	return progressbar.NewOptions64(size, progressbar.OptionSetWriter(w), progressbar.OptionSetDescription(what),
-		progressbar.OptionShowBytes(true), progressbar.OptionClearOnFinish(), progressbar.OptionSetWidth(30))
 }

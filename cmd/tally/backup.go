@@ -155,7 +155,9 @@ func (a *app) backup(ctx context.Context, c *server.Client, path string, head ba
 		if _, err := sealed.Write(open); err != nil {
 			return fmt.Errorf("encrypt: %w", err)
 		}
-		if n, err = c.ExportPack(ctx, true, sealed); err != nil {
+		bar := a.bytesBar("backing up", -1)
+		defer bar.Close()
+		if n, err = c.ExportPack(ctx, true, io.MultiWriter(sealed, bar)); err != nil {
 			return err
 		}
 		if err := sealed.Close(); err != nil {

@@ -50,6 +50,9 @@ not part of it; tally events list --json gives those.`,
 				}
 			}
 			q := server.MemoryExport{Namespaces: namespaces, Kinds: kinds}
+			if out == "" && a.terminal(a.Stdout) {
+				a.isTerminal = func(io.Writer) bool { return false } // the rows themselves show how far it is
+			}
 			write := a.exportJSONL
 			if format == "markdown" {
 				write = a.exportMarkdown
@@ -98,6 +101,8 @@ func (a *app) exported(ctx context.Context, q server.MemoryExport, fn func(raw j
 		return 0, err
 	}
 	defer c.Close()
+	bar := a.countBar("exporting", -1)
+	defer bar.Close()
 	for q.Session = s; ; {
 		part, err := c.ExportMemory(ctx, q)
 		if err != nil {
@@ -109,6 +114,7 @@ func (a *app) exported(ctx context.Context, q server.MemoryExport, fn func(raw j
 			}
 			n++
 		}
+		bar.Add(len(part.Rows))
 		if q.After = part.Next; !part.More {
 			return n, nil
 		}

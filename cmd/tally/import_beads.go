@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
 	"tallystick/server"
@@ -82,7 +80,7 @@ func (a *app) importBeads(ctx context.Context, file, stream string, dry bool) (*
 		return nil, err
 	}
 	defer c.Close()
-	bar := a.progress(len(beads.Rows))
+	bar := a.countBar("importing", len(beads.Rows))
 	defer bar.Close()
 	done := 0
 	for _, rows := range server.BeadsChunks(beads.Rows) {
@@ -179,14 +177,4 @@ func leftOut(r *importResult) string {
 		}
 	}
 	return strings.Join(parts, ", ")
-}
-
-// progress is a bar on a terminal and nothing elsewhere.
-func (a *app) progress(total int) *progressbar.ProgressBar {
-	w := a.Stderr
-	if a.quiet || a.json || !isTerminal(w) {
-		w = io.Discard
-	}
-	return progressbar.NewOptions(total, progressbar.OptionSetWriter(w), progressbar.OptionSetDescription("importing"),
-		progressbar.OptionShowCount(), progressbar.OptionClearOnFinish(), progressbar.OptionSetWidth(30))
 }

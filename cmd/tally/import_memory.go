@@ -138,7 +138,7 @@ func (a *app) importMemory(ctx context.Context, source importers.Source, paths [
 		return nil, err
 	}
 	defer c.Close()
-	bar := a.progress(len(rows))
+	bar := a.countBar("importing", len(rows))
 	defer bar.Close()
 	done := 0
 	for _, chunk := range server.MemoryChunks(rows) {

@@ -207,7 +207,9 @@ docs/format-export.md. tally log import reads it on any replica of the same mesh
 			defer c.Close()
 			var n oplog.PackCounts
 			err = a.writeNew(words[0], func(w io.Writer) error {
-				n, err = c.ExportPack(cmd.Context(), false, w)
+				bar := a.bytesBar("exporting", -1)
+				defer bar.Close()
+				n, err = c.ExportPack(cmd.Context(), false, io.MultiWriter(w, bar))
 				return err
 			})
 			if err != nil {
@@ -236,7 +238,7 @@ func (a *app) wrotePack(path string, n oplog.PackCounts) error {
 // at all, readable by the user alone. "-" is stdout.
 func (a *app) writeNew(path string, fn func(io.Writer) error) (err error) {
 	if path == "-" {
-		if isTerminal(a.Stdout) {
+		if a.terminal(a.Stdout) {
 			return usage("FILE", "name a file, or send it on with a pipe", "this is no text for a terminal")
 		}
 		return fn(a.Stdout)
@@ -277,21 +279,23 @@ nothing. A damaged file is refused; what came before the damage stays.`,
 		Example: "  tally log import today.pack",
 		Args:    positional("FILE"),
 		RunE: func(cmd *cobra.Command, words []string) error {
-			r := a.Stdin
+			r, size := a.Stdin, int64(-1)
 			if words[0] != "-" {
 				f, err := os.Open(a.abs(words[0]))
 				if err != nil {
 					return fileError("FILE", words[0], err)
 				}
 				defer f.Close()
-				r = f
+				r, size = f, fileSize(f)
 			}
 			c, err := a.connect(cmd.Context())
 			if err != nil {
 				return err
 			}
 			defer c.Close()
-			n, err := c.ImportPack(cmd.Context(), r, anyMesh)
+			bar := a.bytesBar("importing", size)
+			n, err := c.ImportPack(cmd.Context(), io.TeeReader(r, bar), anyMesh)
+			bar.Close()
 			if err != nil {
 				return err
 			}

@@ -58,6 +58,9 @@ type app struct {
 	Getenv         func(string) string
 	Dir            string // working directory; names the project
 
+	// isTerminal replaces the look at a stream in tests.
+	isTerminal func(io.Writer) bool
+
 	json  bool
 	quiet bool
 	root  string // --home

@@ -90,7 +90,11 @@ func shortTime(s string) string {
 	return t.Local().Format("2006-01-02 15:04:05 MST")
 }
 
-func isTerminal(w io.Writer) bool {
+// terminal reports whether a person looks at a stream.
+func (a *app) terminal(w io.Writer) bool {
+	if a.isTerminal != nil {
+		return a.isTerminal(w)
+	}
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }

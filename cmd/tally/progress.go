@@ -2,7 +2,11 @@ package main
 
 import (
 	"fmt"
+	"io"
+	"os"
 	"strings"
+
+	"github.com/schollz/progressbar/v3"
 
 	"tallystick/server"
 )
@@ -16,7 +20,42 @@ type bar struct {
 }
 
 func (a *app) newBar(what string) *bar {
-	return &bar{a: a, what: what, on: !a.quiet && isTerminal(a.Stderr)}
+	return &bar{a: a, what: what, on: a.showsProgress()}
+}
+
+// showsProgress reports whether somebody looks at how far a call is: a person
+// at a terminal who has not asked for quiet, nor for JSON.
+func (a *app) showsProgress() bool { return !a.quiet && !a.json && a.terminal(a.Stderr) }
+
+// countBar shows how many of a number of things are done; of -1 how many are.
+func (a *app) countBar(what string, of int) *progressbar.ProgressBar {
+	return a.barOf(what, int64(of), progressbar.OptionShowCount())
+}
+
+// bytesBar shows how many bytes are done; a size of -1 is not known.
+func (a *app) bytesBar(what string, size int64) *progressbar.ProgressBar {
+	return a.barOf(what, size, progressbar.OptionShowBytes(true))
+}
+
+func (a *app) barOf(what string, of int64, o progressbar.Option) *progressbar.ProgressBar {
+	w := a.Stderr
+	if !a.showsProgress() {
+		w = io.Discard
+	}
+	if of == 0 {
+		of = -1 // nothing to do is no division by zero
+	}
+	return progressbar.NewOptions64(of, progressbar.OptionSetWriter(w), progressbar.OptionSetDescription(what), o,
+		progressbar.OptionClearOnFinish(), progressbar.OptionSetRenderBlankState(true), progressbar.OptionSetWidth(barWidth))
+}
+
+// fileSize is a file's size for a bar, or -1.
+func fileSize(f *os.File) int64 {
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return -1
+	}
+	return info.Size()
 }
 
 func (b *bar) show(p server.Progress) {

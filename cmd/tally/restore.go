@@ -122,17 +122,20 @@ func (a *app) opener(passFile, identity string) ([]age.Identity, error) {
 	return []age.Identity{id}, nil
 }
 
-// openBackup reads up to the pack.
-func openBackup(path string, ids []age.Identity) (f *os.File, head backupHead, p *oplog.PackReader, err error) {
-	if f, err = os.Open(path); err != nil {
+// openBackup reads up to the pack. What is read of the file moves a bar.
+func (a *app) openBackup(path, what string, ids []age.Identity) (f io.Closer, head backupHead, p *oplog.PackReader, err error) {
+	file, err := os.Open(path)
+	if err != nil {
 		return nil, head, nil, fileError("FILE", path, err)
 	}
+	bar := a.bytesBar(what, fileSize(file))
+	f = closers{bar, file}
 	defer func() {
 		if err != nil {
 			f.Close()
 		}
 	}()
-	plain, err := age.Decrypt(f, ids...)
+	plain, err := age.Decrypt(io.TeeReader(file, bar), ids...)
 	var wrong *age.NoIdentityMatchError
 	if errors.As(err, &wrong) {
 		return f, head, nil, usage("FILE", "use the passphrase or the identity it was made for", "%s does not open with that", path)
@@ -149,20 +152,31 @@ func openBackup(path string, ids []age.Identity) (f *os.File, head backupHead, p
 	return f, head, p, nil
 }
 
+// closers closes several things in order.
+type closers []io.Closer
+
+func (c closers) Close() error {
+	var errs []error
+	for _, one := range c {
+		errs = append(errs, one.Close())
+	}
+	return errors.Join(errs...)
+}
+
 func notBackup(path string, err error) error {
 	return usage("FILE", "take another copy of the file; nothing was restored", "%s is no whole backup: %v", path, err)
 }
 
 func (a *app) restore(ctx context.Context, h home, s settings, path string, ids []age.Identity, token string) (info restoreInfo, err error) {
 	// The file is read through once before anything is made of it.
-	f, head, p, err := openBackup(path, ids)
+	f, head, p, err := a.openBackup(path, "checking", ids)
 	if err != nil {
 		return info, err
 	}
-	defer f.Close()
 	for err == nil {
 		_, _, err = p.Next()
 	}
+	f.Close() // its bar makes room for the next one
 	if !errors.Is(err, io.EOF) {
 		return info, notBackup(path, err)
 	}
@@ -177,7 +191,7 @@ func (a *app) restore(ctx context.Context, h home, s settings, path string, ids 
 	} else if err := putKeys(h, &head); err != nil {
 		return info, err
 	}
-	again, _, p, err := openBackup(path, ids)
+	again, _, p, err := a.openBackup(path, "restoring", ids)
 	if err != nil {
 		return info, err
 	}
