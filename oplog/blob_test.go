@@ -421,7 +421,8 @@ const crashBlobs = "TALLY_CRASH_BLOBS" // set in the child: put and fetch blobs
 // until it is killed.
 func blobCrashChild(l *Log, say func(string, ...any)) {
 	for i := 0; ; i++ {
-		data := content((i%4)*ChunkSize+100+i, byte(os.Getpid()+i))
+		data := content((i%4)*ChunkSize+100+i, byte(i))
+		binary.BigEndian.PutUint64(data, rand.Uint64()) // what no child before has put: one name a blob
 		h, n, err := l.PutBlob(context.Background(), bytes.NewReader(data), -1)
 		if err == nil {
 			say("put %s", h)
