@@ -44,7 +44,10 @@ func TestBlankAndEmpty(t *testing.T) {
 	for _, args := range []string{`{"status":""}`, `{"order":"DESC"}`, `{"order":"ASC"}`} {
 		e.do(claude, "event_list", args)
 	}
-	e.do(claude, "get_all_summaries", `{"category":""}`)
+	// The memory tools' contract has no blank values.
+	if bad := e.refused(claude, "get_all_summaries", `{"category":""}`); bad.Field != "category" || len(bad.Allowed) != 7 {
+		t.Errorf("%s", bad.JSON())
+	}
 	for _, field := range []string{"type", "to_agent"} {
 		if bad := e.refused(claude, "event_wait", fmt.Sprintf(`{%q:[],"timeout_ms":0}`, field)); bad.Code != CodeInvalidArgument || bad.Field != field {
 			t.Errorf("%s: %s", field, bad.JSON())
