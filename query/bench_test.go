@@ -67,7 +67,7 @@ func (sink) Scan(_, _ []byte, _ bool, _ func(_, _ []byte) (bool, error)) error {
 // BenchmarkOwnSummaries is get_all_summaries(@me, limit 5) on badger: a page
 // costs the page, whatever the size of the ledger.
 func BenchmarkOwnSummaries(b *testing.B) {
-	for _, n := range []int{1_000, 200_000} {
+	for _, n := range flatSizes(b) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			log := filled(b, n, func(i int) (oplog.Op, error) {
 				me := fmt.Sprintf("mac:agent%d:x", i%20)
