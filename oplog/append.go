@@ -173,7 +173,7 @@ func (g *group) appendEntry(ln *lane, stamp hlc.Timestamp, kind, author string, 
 		return Appended{}, err
 	}
 	ln.tip = Tip{Seq: e.Seq, Hash: e.Hash}
-	ln.last = e.Time
+	ln.last, ln.amended = e.Time, false
 	ln.sinceCheck += e.Size()
 	return Appended{Ref: e.Ref(), Hash: e.Hash, Arrival: g.arrival}, nil
 }

@@ -44,9 +44,10 @@ type Header struct {
 type Entry struct {
 	Header
 	Hash      Hash
-	RawHeader []byte // exact bytes the hash covers
-	Salt      []byte // SaltSize bytes, nil when the payload is absent
-	Payload   []byte // nil when erased or owed
+	stamped   hlc.Timestamp // the header's own stamp where an amend lowered Time; zero otherwise
+	RawHeader []byte        // exact bytes the hash covers
+	Salt      []byte        // SaltSize bytes, nil when the payload is absent
+	Payload   []byte        // nil when erased or owed
 
 	// Read from the payload's fixed opening; zero when the payload is absent.
 	Version uint64 // payload version
@@ -54,8 +55,32 @@ type Entry struct {
 	Body    []byte // msgpack of the domain
 }
 
+// Stamped is the stamp in the signed header. Time is that, too, unless an
+// amend lowered it (C3): then Time is what counts.
+func (e *Entry) Stamped() hlc.Timestamp {
+	if e.stamped != 0 {
+		return e.stamped
+	}
+	return e.Time
+}
+
 // Ref is the entry's place in the total order.
 func (e *Entry) Ref() Ref { return MakeRef(e.Time, e.Origin, e.Seq, e.Hash) }
+
+// goesBy reports whether ref names the entry, and gives it the stamp that ref
+// has: views that are not rebuilt yet since an amend name entries as they were
+// stamped before.
+func (e *Entry) goesBy(ref Ref) bool {
+	if e.Ref() == ref {
+		return true
+	}
+	t := ref.Time()
+	if e.stamped == 0 || t <= e.Time || t > e.stamped || MakeRef(t, e.Origin, e.Seq, e.Hash) != ref {
+		return false
+	}
+	e.Time = t
+	return true
+}
 
 // Present reports whether the payload is here.
 func (e *Entry) Present() bool { return e.Payload != nil }

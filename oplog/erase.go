@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"tallystick/hlc"
 )
 
 // Erasing removes an entry's payload and salt on every replica and keeps the
@@ -245,7 +247,8 @@ type rebuildJob struct {
 	progress func(done, total uint64)
 
 	started bool
-	erase   []Hash // pending when it began
+	erase   []Hash                   // pending when it began
+	amends  map[string]hlc.Timestamp // not shown by the views when it began
 	shadow  map[int]*viewState
 	cursor  uint64 // arrival folded so far
 	next    *rebuildJob
@@ -258,12 +261,13 @@ func (j *rebuildJob) accept() {
 	if j.next != nil {
 		n := j.next
 		j.started, j.erase, j.shadow, j.cursor, j.views, j.old = true, n.erase, n.shadow, n.cursor, n.views, n.old
+		j.amends = n.amends
 		j.next = nil
 	}
 }
 
 func (j *rebuildJob) apply(g *group) (more bool, err error) {
-	n := &rebuildJob{views: j.views, erase: j.erase, cursor: j.cursor, shadow: map[int]*viewState{}}
+	n := &rebuildJob{views: j.views, erase: j.erase, amends: j.amends, cursor: j.cursor, shadow: map[int]*viewState{}}
 	if !j.started {
 		if err := n.begin(g, j.views); err != nil {
 			return false, err
@@ -315,6 +319,9 @@ func (j *rebuildJob) begin(g *group, views []int) error {
 		}
 		return true, nil
 	})
+	if err == nil && len(views) == len(g.infos) {
+		j.amends, err = g.staleAmends()
+	}
 	j.views = nil
 	for i := range g.infos {
 		if touched[i] {
@@ -395,6 +402,9 @@ func (j *rebuildJob) switchOver(g *group) error {
 		g.swapped = true
 	}
 	g.txs = nil
+	if err := g.settleAmends(j.amends); err != nil {
+		return fatal(err)
+	}
 	for i := range j.erase {
 		h := &j.erase[i]
 		p, err := g.find(h)
@@ -413,7 +423,7 @@ func (j *rebuildJob) switchOver(g *group) error {
 			return fatal(err)
 		}
 		e.Salt, e.Payload = nil, nil
-		g.b.set(seqKey(tabEntry, p.lane, p.seq), storedEntry(v[0], arrival, &e))
+		g.b.set(seqKey(tabEntry, p.lane, p.seq), storedEntry(v[0]&^amendedFlag, arrival, &e))
 		rec, err := g.b.get(eraseKey(h))
 		if err != nil {
 			return fatal(err)

@@ -315,6 +315,11 @@ func (g *group) fold(e *Entry) error {
 			return err
 		}
 	}
+	if e.Kind == kindAmend {
+		if err := g.foldAmend(e); err != nil {
+			return err
+		}
+	}
 	if !g.l.known[e.Kind] {
 		return Quarantine("unknown kind %q", e.Kind)
 	}

@@ -292,9 +292,9 @@ func (g *group) admit(ln *lane, e *Entry) error {
 		}
 	}
 	ln.tip = Tip{Seq: e.Seq, Hash: e.Hash}
-	ln.last = e.Time
+	ln.last, ln.amended = e.Time, false
 	ln.sinceCheck += e.Size()
-	return nil
+	return g.arrivedForAmend(e)
 }
 
 // storeHead makes h the lane's head, and keeps it for good as a place where

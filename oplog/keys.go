@@ -12,7 +12,7 @@ import (
 //
 //	m <name>               meta: "format", "store", "self", "state"
 //	o lane4                what a lane is: origin id, device key, incarnation, parent lane, fork seq
-//	e lane4 seq8           an entry: state 1, arrival 8, exact bytes
+//	e lane4 seq8           an entry: state 1, arrival 8, exact bytes; state with bit 0x10: what an amend makes its stamp 8
 //	a arrival8             lane4 seq8 of the entry that became visible then
 //	h hash8                lane4 seq8 of the entry whose hash begins so
 //	p sha256(author 0 opid)16   lane4 seq8 of the first result of a client op id
@@ -22,6 +22,7 @@ import (
 //	v <view> 0 gen1 <key>  rows of a view, of one generation
 //	w <view>               version 4, digest 16, row count 8, generation 1 of a view
 //	z hash32               an entry that is to be erased: Ref of the erase, state 1
+//	y origin16 seq8 hash32 an amended entry and those before: lowest stamp of its amends 8, state 1
 //	b hash32               a blob: state 1, size 8, number of its chunks' run 8, chunks here 4
 //	k run8 index4          a chunk of a blob
 //	n hash32 Ref           nothing: an entry that names a blob
@@ -39,6 +40,7 @@ const (
 	tabView  = 'v'
 	tabInfo  = 'w'
 	tabErase = 'z'
+	tabAmend = 'y'
 
 	tabBlob   = 'b'
 	tabChunk  = 'k'
@@ -93,6 +95,13 @@ func viewPrefix(name string, gen byte) []byte {
 func viewTable(name string) []byte { return append(append([]byte{tabView}, name...), 0) }
 
 func eraseKey(h *Hash) []byte { return append([]byte{tabErase}, h[:]...) }
+
+const amendKeyLen = 1 + 16 + 8 + 32
+
+func amendKey(o OriginID, t Tip) []byte {
+	b := append(append(make([]byte, 0, amendKeyLen), tabAmend), o[:]...)
+	return append(binary.BigEndian.AppendUint64(b, t.Seq), t.Hash[:]...)
+}
 
 func blobKey(h *Hash) []byte { return append([]byte{tabBlob}, h[:]...) }
 

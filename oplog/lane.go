@@ -20,7 +20,8 @@ type lane struct {
 	parent  uint32
 	forkSeq uint64
 	tip     Tip
-	last    hlc.Timestamp // stamp of the tip
+	last    hlc.Timestamp // stamp in the tip's header
+	amended bool          // an amend lowered that
 	head    Head          // latest signed head whose tip is held; zero if none
 
 	lastCheck  uint64 // seq of the last head kept as a place where ranges can end
@@ -104,7 +105,7 @@ func loadTip(snap kvSnapshot, ln *lane) error {
 			return false, fmt.Errorf("%w: last entry of %s: %v", ErrDamaged, ln.id, err)
 		}
 		ln.tip = Tip{Seq: e.Seq, Hash: e.Hash}
-		ln.last = e.Time
+		ln.last, ln.amended = e.Stamped(), e.stamped != 0
 		return false, nil
 	})
 	if err != nil {
@@ -132,15 +133,19 @@ func loadTip(snap kvSnapshot, ln *lane) error {
 // parseStored reads an entry as the store keeps it and its payload's opening.
 // An opening that does not parse leaves Version, OpID and Body zero.
 func parseStored(value []byte) (Entry, error) {
-	if len(value) < entryPrefixLen {
-		return Entry{}, fmt.Errorf("%w: stored entry", ErrMalformed)
+	exact, amended, err := exactOf(value)
+	if err != nil {
+		return Entry{}, err
 	}
-	e, rest, err := ParseEntry(value[entryPrefixLen:])
+	e, rest, err := ParseEntry(exact)
 	if err != nil {
 		return Entry{}, err
 	}
 	if len(rest) != 0 {
 		return Entry{}, fmt.Errorf("%w: %d bytes after entry", ErrMalformed, len(rest))
+	}
+	if amended != 0 {
+		e.stamped, e.Time = e.Time, amended
 	}
 	if e.Present() {
 		_ = e.parsePayload() // not a defect of the store; folding reports it
@@ -149,8 +154,32 @@ func parseStored(value []byte) (Entry, error) {
 }
 
 func storedEntry(state byte, arrival uint64, e *Entry) []byte {
-	b := make([]byte, 0, entryPrefixLen+e.Size())
+	b := make([]byte, 0, entryPrefixLen+e.Size()+8)
+	if e.stamped != 0 {
+		state |= amendedFlag
+	}
 	b = append(b, state)
 	b = binary.BigEndian.AppendUint64(b, arrival)
-	return e.Append(b)
+	b = e.Append(b)
+	if e.stamped != 0 {
+		b = binary.BigEndian.AppendUint64(b, uint64(e.Time))
+	}
+	return b
+}
+
+// exactOf takes a stored entry apart: its exact bytes, and what an amend makes
+// its stamp, zero if none does.
+func exactOf(value []byte) (exact []byte, amended hlc.Timestamp, err error) {
+	if len(value) < entryPrefixLen {
+		return nil, 0, fmt.Errorf("%w: stored entry", ErrMalformed)
+	}
+	exact = value[entryPrefixLen:]
+	if value[0]&amendedFlag == 0 {
+		return exact, 0, nil
+	}
+	n := len(exact) - 8
+	if n < 0 {
+		return nil, 0, fmt.Errorf("%w: stored entry", ErrMalformed)
+	}
+	return exact[:n], hlc.Timestamp(binary.BigEndian.Uint64(exact[n:])), nil
 }

@@ -139,15 +139,16 @@ type Log struct {
 
 	switches atomic.Uint64 // counts beginnings and ends of transactions in which a view changes its generation: odd within one
 
-	mu      sync.RWMutex
-	lanes   []*lane               // as committed; a lane is never changed in place
-	byID    map[OriginID][]uint32 // lanes of an origin, the first one first
-	changed chan struct{}
-	infos   []viewState
-	aside   int    // entries held
-	erasing int    // entries named by an erase whose bytes are still here
-	self    Origin // the own incarnation; without tips before its birth
-	reason  string // why the own incarnation is a new one; empty when it is not
+	mu       sync.RWMutex
+	lanes    []*lane               // as committed; a lane is never changed in place
+	byID     map[OriginID][]uint32 // lanes of an origin, the first one first
+	changed  chan struct{}
+	infos    []viewState
+	aside    int    // entries held
+	erasing  int    // entries named by an erase whose bytes are still here
+	amending int    // named entries that wait for ApplyAmends
+	self     Origin // the own incarnation; without tips before its birth
+	reason   string // why the own incarnation is a new one; empty when it is not
 
 	missing   map[Hash]MissingBlob // named and not whole here
 	blobEpoch uint64
@@ -162,7 +163,7 @@ func Open(ctx context.Context, cfg Config) (*Log, error) {
 	l := &Log{
 		cfg:     cfg,
 		folds:   map[string][]int{},
-		known:   map[string]bool{kindBirth: true, kindErase: true},
+		known:   map[string]bool{kindBirth: true, kindErase: true, kindAmend: true},
 		content: map[string]bool{},
 		namers:  map[string][]BlobNamer{},
 		missing: map[Hash]MissingBlob{},
@@ -305,6 +306,9 @@ func (l *Log) load(ctx context.Context) error {
 	if err := l.loadErased(snap); err != nil {
 		return err
 	}
+	if err := l.loadAmends(snap); err != nil {
+		return err
+	}
 	if len(l.byID[l.w.id]) == 0 && l.beyond(ceiling) {
 		ceiling = 0
 	}
@@ -330,6 +334,17 @@ func (l *Log) load(ctx context.Context) error {
 		return err
 	}
 	return l.loadBlobs()
+}
+
+// amendedAhead reports whether the own incarnation could only go on in a
+// future that was amended away: a new one goes by the wall clock.
+func (l *Log) amendedAhead() bool {
+	all := l.byID[l.w.id]
+	if len(all) == 0 {
+		return false
+	}
+	ln := l.lanes[all[0]]
+	return ln.amended && l.beyond(ln.last)
 }
 
 // beyond reports whether a stamp lies further ahead of the wall than the bound.
@@ -379,7 +394,10 @@ func (l *Log) loadSelf(snap kvSnapshot, b *batch) error {
 	}
 	l.w.birth.Key = l.key
 	l.w.id = OriginOf(l.key, l.w.birth.Incarnation)
-	if l.reason = l.doubt(token); l.reason != "" {
+	if l.reason = l.doubt(token); l.reason == "" && l.amendedAhead() {
+		l.reason = "its stamps lie in the future and a member has amended them (tally clock)"
+	}
+	if l.reason != "" {
 		l.cfg.Logger.Warn("opening a new incarnation", "reason", l.reason)
 		pred := Predecessor{Origin: l.w.id}
 		if idx, ok := l.byID[l.w.id]; ok {

@@ -184,14 +184,15 @@ func readPath(kv kvSnapshot, path []stretch, after uint64, maxBytes int) (Range,
 			continue
 		}
 		err = kv.scan(laneKey(tabEntry, s.ln.idx), seqKey(tabEntry, s.ln.idx, first), false, func(_, value []byte) (bool, error) {
-			if len(value) < entryPrefixLen {
-				return false, fmt.Errorf("%w: stored entry", ErrDamaged)
+			exact, _, err := exactOf(value)
+			if err != nil {
+				return false, fmt.Errorf("%w: %w", ErrDamaged, err)
 			}
 			if rg.Count > 0 && len(buf)+len(value) > maxBytes {
 				ends = nil
 				return false, nil
 			}
-			buf = append(buf, value[entryPrefixLen:]...)
+			buf = append(buf, exact...)
 			n++
 			seq := after + uint64(n)
 			if ends[0].Seq == seq {

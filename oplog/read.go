@@ -85,7 +85,7 @@ func (s *snapshot) find(ref Ref) (Entry, uint64, error) {
 	s.l.mu.RUnlock()
 	if len(lanes) == 1 {
 		e, arrival, err := getEntry(s.kv.get, place{lanes[0], ref.Seq()})
-		if err == nil && e.Ref() == ref {
+		if err == nil && e.goesBy(ref) {
 			return e, arrival, nil
 		}
 		if err != nil && !errors.Is(err, ErrNotFound) {
@@ -105,7 +105,7 @@ func (s *snapshot) find(ref Ref) (Entry, uint64, error) {
 	if err != nil {
 		return Entry{}, 0, err
 	}
-	if e.Ref() != ref {
+	if !e.goesBy(ref) {
 		return Entry{}, 0, ErrNotFound
 	}
 	return e, arrival, nil

@@ -33,14 +33,15 @@ type job interface {
 
 // writer is the state that only the writer goroutine touches.
 type writer struct {
-	store       string        // the store's random id, in hex
-	token       []byte        // continuity token
-	id          OriginID      // own origin
-	birth       Birth         // of the own incarnation
-	arrival     uint64        // last number given
-	pendingHead *Head         // own head, signed while its group was syncing; stored with the next
-	salts       []byte        // random bytes not used yet
-	erased      map[Hash]bool // entries named by an erase
+	store       string            // the store's random id, in hex
+	token       []byte            // continuity token
+	id          OriginID          // own origin
+	birth       Birth             // of the own incarnation
+	arrival     uint64            // last number given
+	pendingHead *Head             // own head, signed while its group was syncing; stored with the next
+	salts       []byte            // random bytes not used yet
+	erased      map[Hash]bool     // entries named by an erase
+	amended     map[OriginID]bool // origins that an amend names
 
 	expect      int       // jobs that likely share the next group
 	gatherUntil time.Time // until when it is worth waiting for them
@@ -50,25 +51,26 @@ type writer struct {
 // changed; everything can be taken back to a mark. It may stand on a group
 // that is still being synced.
 type group struct {
-	l       *Log
-	prev    *group // the group it stands on, nil when that has landed
-	b       *batch
-	txs     []*viewTx
-	lanes   map[uint32]*lane
-	byID    map[OriginID][]uint32 // lanes added by this group
-	nlanes  uint32
-	arrival uint64
-	infos   []viewState
-	held    int
-	maxSeen hlc.Timestamp // highest stamp of visible entries not merged yet
-	ceiling hlc.Timestamp
-	recheck bool   // an entry was folded that may release held ones
-	reborn  string // why the own incarnation was given up in this group
-	swapped bool   // a view changes its generation
-	ownSeq  uint64 // a job wants a fresh own head at this seq
-	erases  []Hash // named by erases of this group
-	erasing int    // named entries whose bytes are still here
-	blobs   []Hash // blobs whose record changed
+	l        *Log
+	prev     *group // the group it stands on, nil when that has landed
+	b        *batch
+	txs      []*viewTx
+	lanes    map[uint32]*lane
+	byID     map[OriginID][]uint32 // lanes added by this group
+	nlanes   uint32
+	arrival  uint64
+	infos    []viewState
+	held     int
+	maxSeen  hlc.Timestamp // highest stamp of visible entries not merged yet
+	ceiling  hlc.Timestamp
+	recheck  bool   // an entry was folded that may release held ones
+	reborn   string // why the own incarnation was given up in this group
+	swapped  bool   // a view changes its generation
+	ownSeq   uint64 // a job wants a fresh own head at this seq
+	erases   []Hash // named by erases of this group
+	erasing  int    // named entries whose bytes are still here
+	amending int    // named entries that wait for ApplyAmends
+	blobs    []Hash // blobs whose record changed
 
 	answers []answer
 	payload int
@@ -80,19 +82,20 @@ type answer struct {
 }
 
 type groupMark struct {
-	mark    int
-	lanes   map[uint32]*lane
-	byID    map[OriginID][]uint32
-	nlanes  uint32
-	arrival uint64
-	infos   []viewState
-	held    int
-	maxSeen hlc.Timestamp
-	ceiling hlc.Timestamp
-	recheck bool
-	erases  int
-	erasing int
-	blobs   int
+	mark     int
+	lanes    map[uint32]*lane
+	byID     map[OriginID][]uint32
+	nlanes   uint32
+	arrival  uint64
+	infos    []viewState
+	held     int
+	maxSeen  hlc.Timestamp
+	ceiling  hlc.Timestamp
+	recheck  bool
+	erases   int
+	erasing  int
+	amending int
+	blobs    int
 }
 
 // newGroup starts a group on top of prev, or on the store when prev is nil.
@@ -102,11 +105,13 @@ func (l *Log) newGroup(prev *group) *group {
 		g.b = newBatch(prev.b)
 		g.nlanes, g.arrival, g.held = prev.nlanes, prev.arrival, prev.held
 		g.infos, g.erasing = append([]viewState(nil), prev.infos...), prev.erasing
+		g.amending = prev.amending
 		return g
 	}
 	g.b = newBatch(l.db.snapshot())
 	g.nlanes, g.arrival, g.held = uint32(len(l.lanes)), l.w.arrival, l.aside
 	g.infos, g.erasing = append([]viewState(nil), l.infos...), l.erasing
+	g.amending = l.amending
 	return g
 }
 
@@ -115,7 +120,7 @@ func (g *group) mark() groupMark {
 		mark: g.b.mark(), lanes: make(map[uint32]*lane, len(g.lanes)), byID: make(map[OriginID][]uint32, len(g.byID)),
 		nlanes: g.nlanes, arrival: g.arrival, infos: append([]viewState(nil), g.infos...), held: g.held,
 		maxSeen: g.maxSeen, ceiling: g.ceiling, recheck: g.recheck, erases: len(g.erases), erasing: g.erasing,
-		blobs: len(g.blobs),
+		blobs: len(g.blobs), amending: g.amending,
 	}
 	for k, v := range g.lanes {
 		c := *v
@@ -131,7 +136,7 @@ func (g *group) rollback(m groupMark) {
 	g.b.rollback(m.mark)
 	g.lanes, g.byID, g.nlanes, g.arrival = m.lanes, m.byID, m.nlanes, m.arrival
 	g.infos, g.held, g.maxSeen, g.ceiling, g.recheck = m.infos, m.held, m.maxSeen, m.ceiling, m.recheck
-	g.erases, g.erasing = g.erases[:m.erases], m.erasing
+	g.erases, g.erasing, g.amending = g.erases[:m.erases], m.erasing, m.amending
 	g.blobs = g.blobs[:m.blobs]
 }
 
@@ -624,7 +629,7 @@ func (l *Log) publish(g *group) {
 	}
 	l.self = Origin{ID: l.w.id, Key: l.key, Incarnation: l.w.birth.Incarnation, Self: true}
 	l.infos = g.infos
-	l.erasing = g.erasing
+	l.erasing, l.amending = g.erasing, g.amending
 	for _, h := range g.erases {
 		l.w.erased[h] = true
 	}

@@ -126,7 +126,7 @@ func Find(snap oplog.Snapshot, field, id string) (oplog.Entry, error) {
 		return oplog.Entry{}, missing
 	case err != nil:
 		return oplog.Entry{}, fmt.Errorf("find event: %w", err)
-	case e.Kind != KindEvent && e.Kind != KindAck, !e.Time.Time().Truncate(time.Second).Equal(second):
+	case e.Kind != KindEvent && e.Kind != KindAck, !e.Time.Time().Truncate(time.Second).Equal(second) && !e.Stamped().Time().Truncate(time.Second).Equal(second):
 		return oplog.Entry{}, missing
 	}
 	switch n, err := snap.Arrival(e.Ref()); {
