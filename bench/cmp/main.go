@@ -3,7 +3,8 @@
 //
 //	go run ./cmp append   durable appends at 1, 16 and 128 writers
 //	go run ./cmp read     point get and the newest 20 of an index
-//	go run ./cmp store    open, heap, disk, verify and rebuild on one store
+//	go run ./cmp open     opening a store, and its disk
+//	go run ./cmp store    the same, the heap, verify and rebuild
 //	go run ./cmp idle     CPU of two idle replicas and of badger with memberlist
 //	go run ./cmp codec    the codec against msgpack by reflection
 //	go run ./cmp scale    bytes an entry, open, rebuild and catch-up with the product's views
@@ -24,15 +25,15 @@ import (
 
 var (
 	rounds    = flag.Int("rounds", 5, "how often each side is measured")
-	entries   = flag.Int("entries", 300_000, "entries of the store for \"store\" and \"scale\" and, at most 100,000, for \"read\"")
+	entries   = flag.Int("entries", 300_000, "entries of the store for \"open\", \"store\" and \"scale\" and, at most 100,000, for \"read\"")
 	span      = flag.Duration("for", 400*time.Millisecond, "how long each side appends in a round; \"idle\" takes 25 times that")
-	encrypted = flag.Bool("encrypted", false, "encrypt the stores of \"read\", \"store\" and \"scale\", on both sides")
+	encrypted = flag.Bool("encrypted", false, "encrypt the stores of \"read\", \"open\", \"store\" and \"scale\", on both sides")
 	only      = flag.String("only", "", "measure \"append\" only against stores with this in their names")
 	scratch   = flag.String("dir", "", "where to make the stores; empty is the system's folder for temporary files")
 )
 
 var tables = map[string]func(dir string) error{
-	"append": compareAppend, "read": compareRead, "store": compareStore, "idle": compareIdle, "codec": compareCodec, "scale": measureScale,
+	"append": compareAppend, "read": compareRead, "open": compareOpen, "store": compareStore, "idle": compareIdle, "codec": compareCodec, "scale": measureScale,
 }
 
 func main() {

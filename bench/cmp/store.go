@@ -27,9 +27,20 @@ type figures struct {
 	RSSAnon float64 // MiB
 }
 
-// compareStore fills a log and bare badger with the same keys and compares
-// open, heap, and disk; and measures verify and rebuild.
+// compareOpen fills a log and bare badger with the same keys and compares how
+// long they take to open, and what they take on disk.
+func compareOpen(dir string) error { return compareStores(dir, false) }
+
+// compareStore also compares the heap after reads, and measures verify and
+// rebuild.
 func compareStore(dir string) error {
+	if err := compareStores(dir, true); err != nil {
+		return err
+	}
+	return measureRates(filepath.Join(dir, "tally"))
+}
+
+func compareStores(dir string, heaps bool) error {
 	filled := make([]figures, len(storeSides))
 	for i, s := range storeSides {
 		var err error
@@ -52,6 +63,9 @@ func compareStore(dir string) error {
 				return err
 			}
 			open[i] = append(open[i], f.OpenMS)
+			if !heaps {
+				continue
+			}
 			if f, err = spawn("read", at, storeSides[i].dir); err != nil {
 				return err
 			}
@@ -62,11 +76,13 @@ func compareStore(dir string) error {
 	for i, s := range storeSides {
 		row("open, ms", s.name, number(median(open[i])), ratio(open[0], open[i]))
 	}
-	for i, s := range storeSides {
-		row("heap after reads in a fresh process, MiB", s.name, number(median(heap[i])), ratio(heap[0], heap[i]))
-	}
-	for i, s := range storeSides {
-		row("heap after filling and reads, MiB (one run)", s.name, number(filled[i].Heap), fmt.Sprintf("**%.3g**", filled[0].Heap/filled[i].Heap))
+	if heaps {
+		for i, s := range storeSides {
+			row("heap after reads in a fresh process, MiB", s.name, number(median(heap[i])), ratio(heap[0], heap[i]))
+		}
+		for i, s := range storeSides {
+			row("heap after filling and reads, MiB (one run)", s.name, number(filled[i].Heap), fmt.Sprintf("**%.3g**", filled[0].Heap/filled[i].Heap))
+		}
 	}
 	var first float64
 	for i, s := range storeSides {
@@ -79,7 +95,7 @@ func compareStore(dir string) error {
 		}
 		row("disk, bytes an entry", s.name, number(float64(n)/float64(*entries)), fmt.Sprintf("**%.3g**", first/float64(n)))
 	}
-	return measureRates(filepath.Join(dir, "tally"))
+	return nil
 }
 
 func measureRates(dir string) error {
