@@ -287,11 +287,13 @@ func (r *Replica) react() {
 			if r.log.ErasePending() > 0 {
 				r.erase()
 			}
+			r.amend()
 		case <-tick.C:
 			if err := r.log.ReleaseHeld(r.ctx); err != nil && r.ctx.Err() == nil {
 				r.logger.Warn("held entries not looked at", slog.Any("error", err))
 			}
 			r.erase()
+			r.amend()
 		case <-turn.C:
 			if err := r.log.TurnToken(r.ctx); err != nil && r.ctx.Err() == nil {
 				r.logger.Warn("continuity token not turned", slog.Any("error", err))

@@ -24,6 +24,8 @@ type Owner interface {
 	Erase(ctx context.Context, author, opID, reason string, hashes ...oplog.Hash) (oplog.Appended, error)
 	Members() []replica.Member
 	LabelOf(oplog.OriginID) string
+	Amend(ctx context.Context, author, opID string, lines ...oplog.Amendment) error
+	Clocks() replica.Clocks
 	Status() (replica.Status, error)
 	Label() string
 	Mesh() replica.MeshID
@@ -44,6 +46,8 @@ func (s *Service) ops(mux *http.ServeMux) {
 	mux.HandleFunc("POST /v1/ops/aside", local(s.listAside))
 	mux.HandleFunc("POST /v1/ops/erase", local(s.eraseEntries))
 	mux.HandleFunc("POST /v1/ops/erasures", local(s.listErasures))
+	mux.HandleFunc("POST /v1/ops/clock", local(s.showClock))
+	mux.HandleFunc("POST /v1/ops/amend", local(s.amend))
 	mux.HandleFunc("POST /v1/ops/health", local(s.health))
 	mux.HandleFunc("POST /v1/ops/export", s.serveExport)
 	mux.HandleFunc("POST /v1/ops/import", s.serveImport)
@@ -309,7 +313,8 @@ func entryByID(snap oplog.Snapshot, id string) (oplog.Entry, error) {
 		return oplog.Entry{}, invalid("id", "copy it from a listing: evt_..., sum_..., mem_..., art_..., or an entry's hash", "%s is no id of an entry", quote(id))
 	}
 	e, err := snap.ByHash(prefix)
-	if errors.Is(err, oplog.ErrNotFound) || err == nil && !second.IsZero() && !e.Time.Time().Truncate(time.Second).Equal(second) {
+	if errors.Is(err, oplog.ErrNotFound) || err == nil && !second.IsZero() && !e.Time.Time().Truncate(time.Second).Equal(second) &&
+		!e.Stamped().Time().Truncate(time.Second).Equal(second) {
 		return oplog.Entry{}, noEntry(id)
 	}
 	return e, err

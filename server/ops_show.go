@@ -9,6 +9,7 @@ import (
 
 	"github.com/vmihailenco/msgpack/v5"
 
+	"tallystick/hlc"
 	"tallystick/oplog"
 )
 
@@ -24,21 +25,23 @@ type ShowRequest struct {
 
 // LogEntry is an entry as it stands in the log.
 type LogEntry struct {
-	Hash    string `json:"hash"`
-	Origin  string `json:"origin"`
-	Label   string `json:"label,omitempty"` // of the replica that wrote it
-	Seq     uint64 `json:"seq"`
-	Prev    string `json:"prev"`
-	Stamp   string `json:"stamp"`
-	Time    string `json:"time"`
-	Kind    string `json:"kind"`
-	Author  string `json:"author,omitempty"`
-	Bytes   uint32 `json:"bytes"`
-	Present bool   `json:"present"` // false: erased, or not fetched yet
-	Arrival uint64 `json:"arrival"` // 0: in no view here
-	Version uint64 `json:"version"`
-	OpID    string `json:"op_id,omitempty"`
-	Body    any    `json:"body,omitempty"`
+	Hash   string `json:"hash"`
+	Origin string `json:"origin"`
+	Label  string `json:"label,omitempty"` // of the replica that wrote it
+	Seq    uint64 `json:"seq"`
+	Prev   string `json:"prev"`
+	Stamp  string `json:"stamp"`
+	Time   string `json:"time"`
+	// CountsAs is the stamp that an amend makes it count as (C3); empty mostly.
+	CountsAs string `json:"counts_as,omitempty"`
+	Kind     string `json:"kind"`
+	Author   string `json:"author,omitempty"`
+	Bytes    uint32 `json:"bytes"`
+	Present  bool   `json:"present"` // false: erased, or not fetched yet
+	Arrival  uint64 `json:"arrival"` // 0: in no view here
+	Version  uint64 `json:"version"`
+	OpID     string `json:"op_id,omitempty"`
+	Body     any    `json:"body,omitempty"`
 }
 
 // LogEntries is a page of the log.
@@ -166,8 +169,11 @@ func lastEntries(l *oplog.Log, id oplog.OriginID, after uint64, tip oplog.Tip) (
 
 func logEntry(o Owner, snap oplog.Snapshot, e *oplog.Entry, body bool) (LogEntry, error) {
 	row := LogEntry{Hash: e.Hash.String(), Origin: e.Origin.String(), Label: o.LabelOf(e.Origin), Seq: e.Seq, Prev: e.Prev.String(),
-		Stamp: e.Ref().Stamp().String(), Time: timeText(e.Time.Time()), Kind: e.Kind, Author: e.Author, Bytes: e.PayloadLen,
+		Stamp: hlc.Stamp{Timestamp: e.Stamped(), Origin: e.Origin.Short()}.String(), Time: timeText(e.Stamped().Time()), Kind: e.Kind, Author: e.Author, Bytes: e.PayloadLen,
 		Present: e.Present(), Version: e.Version, OpID: e.OpID}
+	if e.Time != e.Stamped() {
+		row.CountsAs = e.Ref().Stamp().String()
+	}
 	var err error
 	if row.Arrival, err = snap.Arrival(e.Ref()); err != nil {
 		return row, err
