@@ -286,3 +286,17 @@ func TestClaimPages(t *testing.T) {
 		}
 	}
 }
+
+// TestClaimsOfUnknownIdentity: a name of which nothing has arrived is no
+// error, and said, with those that look like it.
+func TestClaimsOfUnknownIdentity(t *testing.T) {
+	e := newEnv(t)
+	e.speak(claude)
+	m := e.do(codex, "claim_list", `{"identity":"mac:claud:tally"}`)
+	if note, _ := m["note"].(string); m["count"] != 0.0 || !strings.Contains(note, "mac:claude:tally") {
+		t.Errorf("%v", m)
+	}
+	if m := e.do(codex, "claim_list", `{"identity":"mac:claude:tally"}`); m["note"] != nil {
+		t.Errorf("a known name: %v", m)
+	}
+}

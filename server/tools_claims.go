@@ -203,7 +203,10 @@ func (s *Service) claimList(ctx context.Context, c *call) (any, *Error) {
 		out.Note = "more claims are live than one listing shows; name identity, stream or correlation_id"
 	}
 	out.Claims, out.Count = p.rows, len(p.rows)
-	return out, nil
+	if out.Count == 0 && out.Note == "" {
+		out.Note, err = s.unheard(c.id.Name, who.Identity)
+	}
+	return out, s.asError(ctx, err)
 }
 
 const claimCursor = "claims 1 "
