@@ -198,6 +198,25 @@ func TestA4_HeldIsASuffix(t *testing.T) {
 	}
 }
 
+// TestA4_HeldBehindTheHeld: the time of an entry has come, that of the one
+// before it, which was taken in earlier, has not been looked at again. It
+// waits behind that one.
+func TestA4_HeldBehindTheHeld(t *testing.T) {
+	theirs, wall := clockNow+3_600_000, clockNow
+	peer, l := openTest(t, "peer", wallAt(&theirs)), openTest(t, "a", wallAt(&wall))
+	write(t, peer, "first", 1)
+	pull(t, l, peer, 1<<20)
+	wall = theirs
+	write(t, peer, "second", 1)
+	pull(t, l, peer, 1<<20)
+	if l.Held() != 2 || l.Views()[0].Rows != 0 {
+		t.Errorf("%d held, %d rows", l.Held(), l.Views()[0].Rows)
+	}
+	if err := l.ReleaseHeld(context.Background()); err != nil || l.Held() != 0 || l.Views()[0] != peer.Views()[0] {
+		t.Errorf("%d held after the release, %v", l.Held(), err)
+	}
+}
+
 // TestC1_In1970: the clock of a machine is at 1970 before its first entry, and
 // again in the middle of its life. Stamps only grow.
 func TestC1_In1970(t *testing.T) {
