@@ -14,7 +14,7 @@ const (
 	maxSets = 8
 	maxDF   = 1 << 16
 	// worthSet is how many documents a filter looks at before it is remembered.
-	worthSet = 2048
+	worthSet = 256
 )
 
 // passes is the remembered sets of one core.
