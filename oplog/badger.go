@@ -44,6 +44,9 @@ func openBadger(dir string, key []byte, log *slog.Logger, change ...func(*badger
 	for _, f := range change {
 		f(&opts)
 	}
+	if err := checkTables(opts); err != nil {
+		return nil, err
+	}
 	db, err := badger.Open(opts)
 	switch {
 	case err == nil:

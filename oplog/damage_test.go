@@ -1,6 +1,7 @@
 package oplog
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -9,8 +10,8 @@ import (
 )
 
 // A store whose files do not read is damaged, by name; a directory that may
-// not be read is not. (A table with a garbled index makes badger panic on a
-// goroutine of its own, which no caller can turn into an error.)
+// not be read is not. Without the check before opening, a table with a garbled
+// end makes badger end the process.
 func TestOpenTellsDamageFromTheSystem(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -29,6 +30,26 @@ func TestOpenTellsDamageFromTheSystem(t *testing.T) {
 			}
 			if err := os.Remove(tables[0]); err != nil {
 				t.Fatal(err)
+			}
+		}, ErrDamaged},
+		{"garbled table end", func(t *testing.T, dir string) {
+			tables, err := filepath.Glob(filepath.Join(dir, "*.sst"))
+			if err != nil || len(tables) == 0 {
+				t.Fatalf("no table: %v", err)
+			}
+			b, err := os.ReadFile(tables[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			for at := len(b) - 24; at < len(b); at++ {
+				hurt := bytes.Clone(b)
+				hurt[at] ^= 0x5a
+				if err := os.WriteFile(tables[0], hurt, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				if err := checkTable(tables[0]); err == nil {
+					t.Errorf("byte %d of %d garbled, and not seen", at, len(b))
+				}
 			}
 		}, ErrDamaged},
 	} {
