@@ -50,6 +50,12 @@ func (a *Amendment) body() []byte {
 	return appendBin(b, a.Last.Hash[:])
 }
 
+// Op is the op that writes the amend, for who appends by himself. Log.Amend is
+// the usual way.
+func (a *Amendment) Op(author, opID string) Op {
+	return Op{Kind: kindAmend, Author: author, Version: amendVersion, OpID: opID, Body: a.body()}
+}
+
 func parseAmendment(body []byte) (a Amendment, err error) {
 	r := reader{b: body}
 	r.array(3)
@@ -125,7 +131,9 @@ func (l *Log) Amend(ctx context.Context, author, opID string, a Amendment, guard
 	if !held {
 		return Appended{}, fmt.Errorf("%w: seq %d of %s", ErrNotFound, a.Last.Seq, a.Origin)
 	}
-	res, err := l.Append(ctx, Op{Kind: kindAmend, Author: author, Version: amendVersion, OpID: opID, Body: a.body(), Guard: guard})
+	op := a.Op(author, opID)
+	op.Guard = guard
+	res, err := l.Append(ctx, op)
 	if err != nil {
 		return Appended{}, err
 	}

@@ -79,3 +79,8 @@ func (r *Replica) Clocks() Clocks {
 	}
 	return c
 }
+
+// Amendment is the amend that speaks for the line.
+func (l *ClockLine) Amendment() oplog.Amendment {
+	return oplog.Amendment{Origin: l.Origin, Last: l.Last}
+}

@@ -146,10 +146,21 @@ func (r *Replica) clockState(peers []PeerState) ClockState {
 		}
 	}
 	if len(offsets) > 0 {
-		slices.Sort(offsets)
-		c.Offset = offsets[len(offsets)/2]
+		c.Offset = medianOffset(offsets)
 		// With one peer alone nobody can say whose clock is wrong.
 		c.Outlier = len(offsets) > 1 && c.Offset.Abs() > c.Bound
 	}
 	return c
+}
+
+// medianOffset is the median of all clocks, this one included, minus this one.
+// Where two are in the middle, as between halves of a mesh, it is the one
+// nearer to this clock: nobody can say then which is wrong.
+func medianOffset(peers []time.Duration) time.Duration {
+	all := slices.Sorted(slices.Values(append([]time.Duration{0}, peers...)))
+	lo, hi := all[(len(all)-1)/2], all[len(all)/2]
+	if lo.Abs() <= hi.Abs() {
+		return lo
+	}
+	return hi
 }

@@ -94,7 +94,7 @@ func (s *Service) amend(ctx context.Context, q AmendRequest) (any, *Error) {
 	var lines []oplog.Amendment
 	for i, l := range o.Clocks().Lines {
 		if i < len(all.Future) && (q.Origin == l.Origin.String() || q.Origin == l.Label) {
-			lines = append(lines, oplog.Amendment{Origin: l.Origin, Last: l.Last})
+			lines = append(lines, l.Amendment())
 			ans.Lines = append(ans.Lines, all.Future[i])
 		}
 	}

@@ -107,9 +107,10 @@ func outlier(h replica.Horizon) bool {
 	if len(offsets) < 2 { // with one alone nobody can say whose it is
 		return false
 	}
+	offsets = append(offsets, 0) // this one; of two in the middle the nearer counts
 	slices.Sort(offsets)
-	median := offsets[len(offsets)/2]
-	return max(median, -median) > replica.DefaultBound.Milliseconds()
+	lo, hi := offsets[(len(offsets)-1)/2], offsets[len(offsets)/2]
+	return min(max(lo, -lo), max(hi, -hi)) > replica.DefaultBound.Milliseconds()
 }
 
 func (m mesh) Status(context.Context) (server.Status, error) {

@@ -255,6 +255,9 @@ func (n *Node) slowTick(life int) {
 		if err := n.log.ReleaseHeld(context.Background()); err != nil {
 			n.w.fail("release %d: %v", n.id, err)
 		}
+		if err := n.log.ApplyAmends(context.Background()); err != nil {
+			n.w.fail("amend %d: %v", n.id, err)
+		}
 		n.react()
 		n.slowTick(life)
 	})
