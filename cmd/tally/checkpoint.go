@@ -73,7 +73,7 @@ directory unless others are given. What is not committed is not in it.`,
 				Commit string `json:"base_commit"`
 			}) error {
 				if r.Branch != "" {
-					a.say("on branch %s at %s", oneLine(r.Branch, 120), oneLine(r.Commit, 64))
+					a.say("on branch %s", branchAt(r.Branch, r.Commit))
 				}
 				_, err := fmt.Fprintln(a.Stdout, r.ID)
 				return err
@@ -146,7 +146,7 @@ one the exit code is 3, or 0 and no output with --on-missing empty.`,
 				}
 				a.say("%s, saved %s by %s on %s", r.ID, shortTime(r.CreatedAt), oneLine(r.Author, 120), oneLine(r.Origin, 40))
 				if r.Branch != "" || r.Commit != "" {
-					a.say("branch %s at %s", oneLine(r.Branch, 120), oneLine(r.Commit, 64))
+					a.say("branch %s", branchAt(r.Branch, r.Commit))
 				}
 				for _, o := range r.Others {
 					a.say("also saved, elsewhere at the same time: %s, %s by %s on %s", o.ID, shortTime(o.CreatedAt), oneLine(o.Author, 120), oneLine(o.Origin, 40))
@@ -165,4 +165,12 @@ one the exit code is 3, or 0 and no output with --on-missing empty.`,
 	fs.StringVar(&id, "id", "", "this checkpoint, chk_...")
 	fs.StringVar(&missing, "on-missing", "", "error (default) or empty")
 	return cmd
+}
+
+// branchAt is a branch, and its commit where one is known.
+func branchAt(branch, commit string) string {
+	if commit == "" {
+		return oneLine(branch, 120)
+	}
+	return oneLine(branch, 120) + " at " + oneLine(commit, 64)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -89,7 +90,7 @@ func (a *app) erase(ctx context.Context, c *server.Client, ids []string, reason 
 	for _, r := range ans.Replicas {
 		fmt.Fprintf(a.Stdout, "%s: %s\n", oneLine(r.Label, 40), appliedText(r.Applied))
 	}
-	if len(ans.Replicas) > 1 {
+	if slices.ContainsFunc(ans.Replicas, func(r server.EraseReplicas) bool { return !r.Applied }) {
 		a.say("see how far it is with tally erase --status")
 	}
 	return nil

@@ -82,6 +82,21 @@ func typedAs(cmd *cobra.Command, field string) string {
 	return found
 }
 
+// commandOf is the command that a person types for a tool, or empty.
+func commandOf(tool string) string {
+	names := make([]string, 0, 2)
+	for command, t := range toolOf {
+		if t == tool && command != "events watch" {
+			names = append(names, "tally "+command)
+		}
+	}
+	slices.Sort(names)
+	if len(names) == 0 {
+		return ""
+	}
+	return names[0]
+}
+
 func shownFlag(f *pflag.Flag) string {
 	if from := f.Annotations[fromEnv]; len(from) > 0 {
 		return from[0]
@@ -113,29 +128,38 @@ var (
 	// that only a contract can have written.
 	quotedOrName = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|\b[a-z]+(?:_[a-z]+|[A-Z][a-z]*)+\b`)
 	verb         = regexp.MustCompile(`^(is|are|must|may|has|holds|contains|does|takes|names|begins|ends)\b`)
+	passValue    = regexp.MustCompile(`\bpass (--[a-z-]+): `)
 	wholeNumber  = regexp.MustCompile(`\b[0-9]+\b`)
 )
 
 // asTyped makes an error speak of what was typed. Its field keeps the
 // contract's name; message and hint name the flag.
 func asTyped(cmd *cobra.Command, e *server.Error) *server.Error {
-	if cmd == nil || e.Field == "" {
-		return e
-	}
-	flag := typedAs(cmd, e.Field)
-	if flag == "" {
+	if cmd == nil {
 		return e
 	}
 	told := *e
 	rename := func(s string) string {
-		return quotedOrName.ReplaceAllStringFunc(s, func(w string) string {
+		s = quotedOrName.ReplaceAllStringFunc(s, func(w string) string {
 			if w[0] != '"' {
 				if typed := typedAs(cmd, w); typed != "" {
 					return typed
 				}
+				if verb := commandOf(w); verb != "" {
+					return verb
+				}
 			}
 			return w
 		})
+		return passValue.ReplaceAllString(s, "pass $1 ")
+	}
+	flag := ""
+	if e.Field != "" {
+		flag = typedAs(cmd, e.Field)
+	}
+	if flag == "" {
+		told.Message, told.Hint = rename(e.Message), rename(e.Hint)
+		return &told
 	}
 	if !strings.Contains(e.Message+e.Hint, flag) {
 		// A name that is a word, too, is one at the start of the message only.
@@ -150,7 +174,12 @@ func asTyped(cmd *cobra.Command, e *server.Error) *server.Error {
 		told.Message, told.Hint = durations(told.Message), durations(told.Hint)
 	}
 	told.Message, told.Hint = rename(told.Message), rename(told.Hint)
-	if !strings.Contains(told.Message+told.Hint, flag) {
+	// What is not there, or stands in the way, says so itself.
+	wrong := e.Code == server.CodeInvalidArgument || e.Code == server.CodeTooLarge || e.Code == ""
+	if f := cmd.Flags().Lookup(strings.TrimPrefix(flag, "--")); f != nil && f.Changed {
+		wrong = true
+	}
+	if wrong && !strings.Contains(told.Message+told.Hint, flag) {
 		told.Message += " (" + flag + ")"
 	}
 	return &told

@@ -81,13 +81,18 @@ func newInboxList(a *app) *cobra.Command {
 				for _, m := range p.Messages {
 					a.printMail(m)
 				}
-				if p.Note != "" {
+				if len(p.Messages) == 0 {
+					a.say("no mail")
+				}
+				if p.Note != "" && f.to != "" && f.to != "@me" { // of oneself one knows how it is spelled
 					a.say("%s", p.Note)
 				}
 				if p.Next != nil {
 					a.say("%d of %d; go on with --offset %d", len(p.Messages), p.Total, *p.Next)
 				}
-				a.say("%d unread", p.Unread)
+				if f.box != "outbox" {
+					a.say("%d unread", p.Unread)
+				}
 				return nil
 			})
 		},
@@ -152,6 +157,8 @@ func newInboxRead(a *app) *cobra.Command {
 				if _, err := a.call(cmd.Context(), "mark_read", args{"messageId": words[0]}); err != nil {
 					return err
 				}
+				m.Status = "read"
+				m.ReadCount++
 			}
 			if a.json {
 				return a.printJSON(raw)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -39,8 +40,15 @@ machine must reach one of the addresses in it.`,
 			fmt.Fprintln(a.Stdout, inv.Token)
 			a.say("on the other machine: tally join TOKEN")
 			a.say("it is good once, until %s", shortTime(inv.ExpiresAt))
+			loopback := len(inv.Addresses) > 0
 			for _, addr := range inv.Addresses {
 				a.say("  it will dial %s", addr)
+				host, _, _ := net.SplitHostPort(addr)
+				ip := net.ParseIP(host)
+				loopback = loopback && ip != nil && ip.IsLoopback()
+			}
+			if loopback {
+				a.say("these are reached from this machine only: for another one give --addr HOST:PORT, or --listen to tally up")
 			}
 			return nil
 		},

@@ -135,12 +135,14 @@ type searchAbout struct {
 }
 
 func (a *app) saySearch(r searchAbout) {
+	said := false
 	for _, n := range append(r.Notes, r.Feedback, r.Note) {
 		if n != "" {
 			a.say("%s", oneLine(n, 400))
+			said = true
 		}
 	}
-	if r.Count == 0 {
+	if r.Count == 0 && !said {
 		a.say("nothing found")
 	} else if r.HasMore {
 		a.say("there are more")

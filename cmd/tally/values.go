@@ -13,7 +13,7 @@ import (
 // toolOf is the tool behind a command, whose fields say what its flags take.
 var toolOf = map[string]string{
 	"events append": "event_append", "events list": "event_list", "events wait": "event_wait", "events watch": "event_wait", "events ack": "event_ack",
-	"inbox list": "list_messages", "inbox send": "add_message",
+	"inbox list": "list_messages", "inbox read": "get_message", "inbox archive": "archive_message", "artifact get": "artifact_get", "inbox send": "add_message",
 	"summaries add": "add_summary", "summaries list": "get_all_summaries", "summaries search": "query_summaries",
 	"memory add": "memory_add", "memory search": "memory_search", "memory reflect": "memory_reflect",
 	"checkpoint save": "checkpoint_save", "checkpoint resume": "checkpoint_resume",

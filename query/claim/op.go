@@ -86,6 +86,10 @@ func NewOp(snap oplog.Snapshot, self oplog.Origin, author string, in Input) (opl
 	if err != nil {
 		return oplog.Op{}, "", err
 	}
+	if target.Payload == nil {
+		return oplog.Op{}, "", refusal.New(refusal.NotFound, "event_id", "nothing can be said about it any more; when it was not erased, try again once it has arrived whole",
+			"the content of %s was erased, or is not here yet", logstream.EventID(target.Ref()))
+	}
 	raw, err := logstream.Decode(&target)
 	if err != nil {
 		return oplog.Op{}, "", err
