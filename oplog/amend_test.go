@@ -104,6 +104,9 @@ func TestC3_AmendAnyOrder(t *testing.T) {
 		exchange(t, a, src, 1)
 		write(t, a, fmt.Sprint("by", i), 2)
 		mustAmend(t, a, o, last)
+		if i == 1 {
+			mustAmend(t, a, o, tip2) // a minute above what the last says of it
+		}
 		write(t, a, fmt.Sprint("after", i), 1)
 		amenders = append(amenders, a)
 	}
