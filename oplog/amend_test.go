@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -263,6 +264,15 @@ func TestC3_AmendSaysWhatItDoes(t *testing.T) {
 	pull(t, y, x, 1<<20)
 	if y.AmendPending() != 1 || len(before) != 7 {
 		t.Fatalf("%d pending, %d folded", y.AmendPending(), len(before))
+	}
+	// Marked and not rebuilt yet: the rows name entries as they were stamped, and
+	// find them.
+	j := &amendJob{waiter: newWaiter()}
+	if err := errors.Join(y.submit(context.Background(), j), y.wait(context.Background(), j.waiter)); err != nil {
+		t.Fatal(err)
+	}
+	if got := stamps(t, y); !slices.Equal(got, before) || y.AmendPending() != 1 {
+		t.Errorf("%d pending, rows %v, before %v", y.AmendPending(), got, before)
 	}
 	settle(t, y)
 	check(y)
