@@ -11,6 +11,7 @@ import (
 	"github.com/zalando/go-keyring"
 
 	"tallystick/replica"
+	"tallystick/server"
 )
 
 // osKeyring keeps the store's key in the desktop's keyring (T3): the secret
@@ -22,17 +23,35 @@ const keyringPatience = 10 * time.Second
 
 var errKeyringSlow = errors.New("the keyring did not answer in time")
 
-// newKeyring is nil unless TALLY_KEYRING=os asks for it (docs/adr/005), and
-// where there is no keyring to speak to: asking for one without a session
-// would start a message bus of its own.
-func newKeyring(getenv func(string) string) replica.Keyring {
-	if getenv("TALLY_KEYRING") != "os" {
+// Values of TALLY_KEYRING.
+const (
+	keyringAuto = ""     // the system's keyring where one answers, else a file
+	keyringOS   = "os"   // the same, said aloud
+	keyringFile = "file" // a file: the replica opens with nobody logged in
+)
+
+// newKeyring is the system's keyring, which T3 asks first (docs/adr/005), or nil:
+// where TALLY_KEYRING=file, and where there is no session to ask, since asking
+// would start a message bus of its own. held tells that the store's key is in
+// the keyring already; then it is looked for whatever the variable says.
+func newKeyring(getenv func(string) string, held bool) replica.Keyring {
+	if getenv("TALLY_KEYRING") == keyringFile && !held {
 		return nil
 	}
 	if runtime.GOOS != "darwin" && runtime.GOOS != "windows" && getenv("DBUS_SESSION_BUS_ADDRESS") == "" {
 		return nil
 	}
 	return osKeyring{user: fmt.Sprint(os.Getuid())}
+}
+
+// checkKeyring refuses a value of TALLY_KEYRING that says nothing.
+func checkKeyring(value string) error {
+	switch value {
+	case keyringAuto, keyringOS, keyringFile:
+		return nil
+	}
+	return &server.Error{Code: server.CodeInvalidArgument, Field: "TALLY_KEYRING", Message: fmt.Sprintf("TALLY_KEYRING is %q", value),
+		Allowed: []string{keyringOS, keyringFile}, Hint: "os keeps the store's key in the system's keyring where one answers, as without the variable; file keeps it in a file that only you can read"}
 }
 
 func (k osKeyring) Set(name string, secret []byte) error {

@@ -199,7 +199,8 @@ func replicaConfig(h home, s settings, log *slog.Logger) replica.Config {
 	projections, reactors := query.Default()
 	return replica.Config{
 		Dir: h.Data, StateDir: h.State, Label: s.Label, Listen: s.Listen, Peers: s.Peers, Static: s.Static,
-		Projections: projections, Reactors: adaptReactors(reactors), Logger: log, Keyring: newKeyring(os.Getenv),
+		Projections: projections, Reactors: adaptReactors(reactors), Logger: log,
+		Keyring: newKeyring(os.Getenv, replica.KeyInKeyring(h.State)),
 	}
 }
 

@@ -170,6 +170,9 @@ func (s *settings) choosePort() (taken string) {
 
 // check refuses what cannot be, before anything is made or kept.
 func (s *settings) check(h home) error {
+	if err := checkKeyring(os.Getenv("TALLY_KEYRING")); err != nil {
+		return err
+	}
 	if _, err := server.ParseToolsets(s.Toolsets); err != nil {
 		return err
 	}
