@@ -63,6 +63,7 @@ func TestBadInput(t *testing.T) {
 		{"event_append", `{` + base + `,"artifact_ids":["x"]}`, CodeInvalidArgument, "artifact_ids"},
 		{"event_append", `{` + base + `,"artifact_ids":["art_20260101T000000_0123456789ab"]}`, CodeNotFound, "artifact_ids"},
 		{"event_append", `{` + base + `,"expires_at":"tomorrow"}`, CodeInvalidArgument, "expires_at"},
+		{"event_append", `{` + base + `,"expires_at":"2001-01-01T00:00:00Z"}`, CodeInvalidArgument, "expires_at"},
 		{"event_append", `{` + base + `,"from_agent":"mac:codex:tally"}`, CodeIdentityMismatch, "from_agent"},
 		{"event_append", `{` + base + `,"from_agent":"claude"}`, CodeIdentityMismatch, "from_agent"},
 		{"event_append", `{` + base + `,"idempotency_key":"` + strings.Repeat("k", 201) + `"}`, CodeTooLarge, "idempotency_key"},

@@ -8,9 +8,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"tallystick/oplog"
 	"tallystick/query"
+	"tallystick/query/logstream"
 )
 
 func (e *env) request(args string) string {
@@ -62,7 +64,8 @@ func TestK1_Outcomes(t *testing.T) {
 	if m := e.ack(claude, id, "claimed"); m["outcome"] != "closed" || m["note"] == nil {
 		t.Errorf("closed: %v", m)
 	}
-	gone := e.request(`,"expires_at":"2001-01-01T00:00:00Z"`)
+	gone := e.request(`,"correlation_id":"gone","expires_at":"` + e.after(time.Minute) + `"`)
+	e.wall.Add(time.Minute.Milliseconds())
 	if m := e.ack(claude, gone, "claimed"); m["outcome"] != "expired" || m["event"] != nil {
 		t.Errorf("expired: %v", m)
 	}
@@ -81,6 +84,43 @@ func TestK1_Outcomes(t *testing.T) {
 	}
 	if bad := e.refused(claude, "event_ack", `{"event_id":"`+leased+`","status":"claimed","lease_ms":5}`); bad.Field != "lease_ms" {
 		t.Errorf("short lease: %s", bad.JSON())
+	}
+}
+
+// after is what the tests' clock shows d later.
+func (e *env) after(d time.Duration) string {
+	return logstream.FormatTime(time.UnixMilli(e.wall.Load()).Add(d))
+}
+
+// TestK3_ExpiredAtBirth: what would have expired when it is stamped is refused
+// and nothing stored; a repeat after the end still has its first answer.
+func TestK3_ExpiredAtBirth(t *testing.T) {
+	e := newEnv(t)
+	const event = `"type":"task.request","stream":"s","room":"r","status":"open"`
+	const task = `"project":"tally","to_agent":"*","goal":"g","branch":"b","base_commit":"0123456","done":"d"`
+	before := e.entries()
+	for _, past := range []string{"2001-01-01T00:00:00Z", e.after(-time.Millisecond), e.after(0)} {
+		for tool, args := range map[string]string{"event_append": event, "task_create": task} {
+			if bad := e.refused(claude, tool, `{`+args+`,"expires_at":"`+past+`"}`); bad.Code != CodeInvalidArgument || bad.Field != "expires_at" || bad.Hint == "" {
+				t.Errorf("%s, %s: %s", tool, past, bad.JSON())
+			}
+		}
+	}
+	if e.entries() != before {
+		t.Error("what was refused was stored")
+	}
+	soon := e.after(time.Minute)
+	ids := map[string]any{}
+	for range 2 {
+		for tool, args := range map[string]string{"event_append": event, "task_create": task} {
+			m := e.do(claude, tool, `{`+args+`,"expires_at":"`+soon+`","idempotency_key":"`+tool+`"}`)
+			id := m["event"].(map[string]any)["id"]
+			if first, again := ids[tool]; m["replayed"] != again || again && id != first {
+				t.Errorf("%s: %v, first %v", tool, m, first)
+			}
+			ids[tool] = id
+		}
+		e.wall.Add(time.Hour.Milliseconds())
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"tallystick/query/artifact"
 	"tallystick/query/claim"
 	"tallystick/query/logstream"
+	"tallystick/query/refusal"
 )
 
 type appendResult struct {
@@ -46,8 +47,13 @@ func (s *Service) eventAppend(ctx context.Context, c *call) (any, *Error) {
 		return nil, s.asError(ctx, err)
 	}
 	op.OpID = c.op
-	if ids := ev.ArtifactIDs; len(ids) > 0 {
-		op.Guard = func(views oplog.Views, _ hlc.Timestamp) error { return artifact.CheckKnown(views, "artifact_ids", ids) }
+	op.Guard = func(views oplog.Views, stamp hlc.Timestamp) error {
+		if ev.ExpiresAt != 0 {
+			if err := expiresLater(ev.ExpiresAt)(views, stamp); err != nil {
+				return err
+			}
+		}
+		return artifact.CheckKnown(views, "artifact_ids", ev.ArtifactIDs)
 	}
 	done, err := s.d.Log.Append(ctx, op)
 	if err != nil {
@@ -61,6 +67,18 @@ func (s *Service) eventAppend(ctx context.Context, c *call) (any, *Error) {
 	out.DurableOn, out.NotYet = s.spread(done[0].Ref)
 	out.Note, err = s.unheard(c.id.Name, to)
 	return out, s.asError(ctx, err)
+}
+
+// expiresLater refuses what would have expired when it is stamped. A repeat
+// with the same idempotency key is answered before it is asked.
+func expiresLater(ms int64) func(oplog.Views, hlc.Timestamp) error {
+	return func(_ oplog.Views, stamp hlc.Timestamp) error {
+		if hlc.New(ms, 0) > stamp {
+			return nil
+		}
+		return refusal.Invalid("expires_at", "use a time that is still to come, or leave it out", "expires_at is %s, which is past: it is %s now",
+			logstream.FormatTime(time.UnixMilli(ms)), logstream.FormatTime(stamp.Time()))
+	}
 }
 
 // spread never gives nil lists: they become JSON.

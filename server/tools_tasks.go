@@ -69,6 +69,9 @@ func (s *Service) taskCreate(ctx context.Context, c *call) (any, *Error) {
 		return nil, s.asError(ctx, err)
 	}
 	op.OpID = c.op
+	if r.ExpiresAt != 0 {
+		op.Guard = expiresLater(r.ExpiresAt)
+	}
 	done, err := s.d.Log.Append(ctx, op)
 	if err != nil {
 		return nil, s.asError(ctx, err)
