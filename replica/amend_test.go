@@ -16,7 +16,6 @@ func TestC3_AmendOverTheNetwork(t *testing.T) {
 	const ahead = 1000 * time.Hour
 	a := mustOpen(t, testConfig(t, "a"))
 	cfg := testConfig(t, "b")
-	cfg.Listen = ""
 	b := mustJoin(t, a, cfg)
 	c := mustJoin(t, a, testConfig(t, "c"))
 	note(t, b, "right")
