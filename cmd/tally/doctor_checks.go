@@ -193,7 +193,11 @@ func (d *doctor) peers(h *server.Health) {
 		if name == "" {
 			name = p.Address
 		}
-		d.add("peers", checkWarn, "fine when it sleeps; else see that it runs, and that its port is open", "%s is unreachable, %s %s", oneLine(name, 60), seen, p.Error)
+		why := ""
+		if p.Error != "" {
+			why = ": " + p.Error
+		}
+		d.add("peers", checkWarn, "fine when it sleeps; else see that it runs, and that its port is open", "%s is unreachable, %s%s", oneLine(name, 60), seen, why)
 	}
 	if reached > 0 {
 		d.add("peers", checkOK, "", "%d of %d are reachable", reached, len(h.Peers))

@@ -134,7 +134,7 @@ func (a *app) printStatus(m meshStatus, p server.ProcessStatus) error {
 	}
 	fmt.Fprintf(a.Stdout, "held %s, quarantined %s\n", m.Held, m.Quarantined)
 	if q := m.Search; q != nil {
-		fmt.Fprintf(a.Stdout, "search: %s documents, %s entries behind, kept in %s\n", q.Documents, q.Behind, oneLine(q.Kept, 40))
+		fmt.Fprintf(a.Stdout, "search: %s, %s behind, kept in %s\n", q.Documents.of("document", "documents"), q.Behind.of("entry", "entries"), oneLine(q.Kept, 40))
 		for _, why := range q.Rebuilt {
 			fmt.Fprintf(a.Stdout, "search index folded anew: %s\n", oneLine(why, 200))
 		}
@@ -175,6 +175,14 @@ func (a *app) printStatus(m meshStatus, p server.ProcessStatus) error {
 		rows[i] = []string{n, m.Views[n].Rows.String(), m.Views[n].Digest}
 	}
 	return a.table([]string{"VIEW", "ROWS", "DIGEST"}, rows)
+}
+
+// of puts the noun behind the number.
+func (c count) of(one, many string) string {
+	if c == "1" {
+		return "1 " + one
+	}
+	return c.String() + " " + many
 }
 
 func plural[N int | int64 | uint64](n N, what string) string { return pluralOf(n, what, what+"s") }
