@@ -3,6 +3,7 @@ package query_test
 import (
 	"context"
 	"crypto/ed25519"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand"
@@ -187,6 +188,105 @@ func TestClaimOutcomes(t *testing.T) {
 	}
 	if _, err := r.ack(task.Ref, "two", "claimed"); outcome(err) != claim.Closed {
 		t.Errorf("K3: a closed task: %v", err)
+	}
+}
+
+// TestC3_AcksOutliveAnAmend: an amend changes the stamps and so the ids of
+// requests, claims and what was said of them. Each ack still finds its own,
+// under the old id and the new.
+func TestC3_AcksOutliveAnAmend(t *testing.T) {
+	fast, other := open(t, 1), open(t, 2)
+	fast.wall += 300 * 24 * 3_600_000
+	kept, given, closed := fast.request("kept"), fast.request(""), fast.request("closed")
+	for _, req := range []oplog.Appended{kept, given, closed} {
+		if _, err := fast.ack(req.Ref, "one", "claimed"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, ack := range []struct {
+		of     oplog.Appended
+		status string
+	}{{given, "superseded"}, {closed, "applied"}, {kept, "ready"}} {
+		if _, err := fast.ack(ack.of.Ref, "one", ack.status); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(r *replica, what string) {
+		t.Helper()
+		r.view(func(s oplog.Snapshot) error {
+			for _, want := range []struct {
+				req    oplog.Appended
+				holder string
+				open   bool
+			}{{kept, "b:one:x", true}, {given, "", true}, {closed, "", false}} {
+				e, err := logstream.Find(s, "id", logstream.EventID(want.req.Ref))
+				if err != nil {
+					return err
+				}
+				now, err := logstream.Find(s, "id", logstream.EventID(e.Ref()))
+				if err != nil || now.Hash != want.req.Hash {
+					t.Errorf("%s: the id of now finds %v, %v", what, now.Hash, err)
+				}
+				key, err := claim.TaskKeyOf(&e)
+				if err != nil {
+					return err
+				}
+				task, err := claim.Get(s, key, claim.Horizon{Now: e.Time.Time().Add(time.Minute)}, nil)
+				if err != nil {
+					return err
+				}
+				holder := ""
+				if task.Claim != nil {
+					holder = task.Claim.Holder
+				}
+				if holder != want.holder || task.Open != want.open {
+					t.Errorf("%s: held by %q, open %v, want %q, %v", what, holder, task.Open, want.holder, want.open)
+				}
+				if why, err := claim.Explain(s, logstream.EventID(want.req.Ref), claim.Horizon{}, nil); err != nil || len(why.Verdicts) != 1 || why.Verdicts[0].Outcome != claim.Won {
+					t.Errorf("%s: %+v, %v", what, why, err)
+				}
+			}
+			page, err := logstream.List(s, logstream.Filter{Types: []string{logstream.TypeAck}})
+			if err != nil || page.Count != 6 {
+				t.Fatalf("%s: %d acks, %v", what, page.Count, err)
+			}
+			for i := range page.Events {
+				var of struct {
+					AckOf string `json:"ack_of"`
+				}
+				if err := json.Unmarshal(page.Events[i].Metadata, &of); err != nil {
+					return err
+				}
+				if _, err := logstream.Find(s, "ack_of", of.AckOf); err != nil {
+					t.Errorf("%s: %s: %v", what, of.AckOf, err)
+				}
+			}
+			return nil
+		})
+	}
+	check(fast, "before")
+	other.pull(fast)
+	other.wall = start // pull makes clocks agree
+	line := other.log.FutureLines()[0]
+	if _, err := other.log.Amend(context.Background(), other.name+":owner:x", "", oplog.Amendment{Origin: line.Origin, Last: line.Last}, nil); err != nil {
+		t.Fatal(err)
+	}
+	check(other, "amended")
+	// One of them may be claimed anew, and of the others it is known why not.
+	for _, ack := range []struct {
+		of   oplog.Appended
+		want string
+	}{{kept, claim.Held}, {given, ""}, {closed, claim.Closed}} {
+		if _, err := other.ack(ack.of.Ref, "two", "claimed"); ack.want == "" && err != nil || ack.want != "" && outcome(err) != ack.want {
+			t.Errorf("%v, want %q", err, ack.want)
+		}
+	}
+	fast.pull(other)
+	if err := fast.log.ApplyAmends(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if a, b := fast.log.Views(), other.log.Views(); fmt.Sprint(a) != fmt.Sprint(b) {
+		t.Errorf("the views differ:\n%v\n%v", a, b)
 	}
 }
 

@@ -510,6 +510,32 @@ func TestK1_ReactorTellsEachLoserOnce(t *testing.T) {
 	}
 }
 
+// An ack that names its claim as that was stamped before an amend ends it and
+// tells it all the same: that a claim is lost, or that it is given up, in the
+// task's one row and when it has many.
+func TestC3_AcksNameClaimsAsTheyWereStamped(t *testing.T) {
+	before := func(e oplog.Entry) ackOption {
+		return losing(oplog.MakeRef(foldtest.At(300*day), e.Origin, e.Seq, e.Hash))
+	}
+	for _, many := range []int{0, 20} {
+		m := newMesh(t)
+		m.request(0, 0, owner, 0)
+		for n := range many {
+			m.ack(3, int64(1+n), carol, "blocked")
+		}
+		a, b := m.ack(1, 100, alice, "claimed"), m.ack(2, 200, bob, "claimed")
+		m.ack(2, 300, bob, "superseded", before(b))
+		if task := m.wants(1000, alice, true); len(task.Losses) != 1 || !task.Losses[0].Told {
+			t.Errorf("%d more: bob was told, and it says %+v", many, task.Losses)
+		}
+		if n, err := claim.Notices(m.fold(m.all...), bob, m.horizon(1000), nil); err != nil || len(n) != 0 {
+			t.Errorf("%d more: told again: %+v %v", many, n, err)
+		}
+		m.ack(1, 400, alice, "superseded", before(a))
+		m.wants(1000, "", true)
+	}
+}
+
 func TestListShowsLiveClaims(t *testing.T) {
 	m := newMesh(t)
 	m.request(0, 0, owner, 0)

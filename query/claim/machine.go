@@ -190,7 +190,7 @@ func (s *state) step(i input) (lost loss, isLoss bool) {
 	case actLose:
 		// Ends that one claim, never the task; it stays in force when the winner
 		// turns out to be none (K1).
-		if i.claim == s.claim && holds {
+		if sameEntry(i.claim, s.claim) && holds {
 			s.ended, s.end = true, t
 		} else {
 			s.unshade(i.actor)
@@ -280,17 +280,25 @@ func (s *state) live0() bool { return !s.claim.IsZero() && !s.ended }
 
 // replay runs all inputs of a task, which are in C2 order.
 func replay(in []input) (s state, losses []loss) {
-	at := map[oplog.Ref]int{}
+	at := map[entryName]int{}
 	for _, i := range in {
 		if l, ok := s.step(i); ok {
-			at[l.claim] = len(losses)
+			at[nameOf(l.claim)] = len(losses)
 			losses = append(losses, l)
 		}
 		if i.act == actLose {
-			if n, ok := at[i.claim]; ok && losses[n].actor == i.actor {
+			if n, ok := at[nameOf(i.claim)]; ok && losses[n].actor == i.actor {
 				losses[n].told = true
 			}
 		}
 	}
 	return s, losses
 }
+
+// entryName is what of a Ref an amend leaves alone: origin, seq and hash. An
+// ack names its claim as that was stamped when the ack was written.
+type entryName [oplog.RefSize - 8]byte
+
+func nameOf(ref oplog.Ref) entryName { return entryName(ref[8:]) }
+
+func sameEntry(a, b oplog.Ref) bool { return nameOf(a) == nameOf(b) }

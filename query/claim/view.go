@@ -181,16 +181,8 @@ func addToMany(tx oplog.Tx, id taskID, rec record, in input) error {
 
 // tell marks a loss as named by an ack.
 func tell(tx oplog.Tx, id taskID, in input) error {
-	row := key(rowLoss, id[:], in.claim[:])
-	v, err := tx.Get(row)
-	if errors.Is(err, oplog.ErrNotFound) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	l, err := parseLoss(in.claim[:], v)
-	if err != nil {
+	l, found, err := lossNamed(tx, id, in.claim)
+	if err != nil || !found {
 		return err
 	}
 	if l.told || l.actor != in.actor {
@@ -201,6 +193,31 @@ func tell(tx oplog.Tx, id taskID, in input) error {
 	l.told = true
 	now.loss(id, &l)
 	return change(tx, old, now)
+}
+
+// lossNamed finds the loss of a claim, also when an amend has changed the
+// claim's stamp since it was named.
+func lossNamed(tx oplog.Tx, id taskID, claim oplog.Ref) (l loss, found bool, err error) {
+	v, err := tx.Get(key(rowLoss, id[:], claim[:]))
+	if err == nil {
+		l, err = parseLoss(claim[:], v)
+		return l, err == nil, err
+	}
+	if !errors.Is(err, oplog.ErrNotFound) {
+		return l, false, err
+	}
+	prefix := key(rowLoss, id[:])
+	err = tx.Scan(prefix, nil, false, func(k, v []byte) (bool, error) {
+		ref, err := oplog.RefOf(k[len(prefix):])
+		if err != nil {
+			return false, errRow
+		}
+		if found = sameEntry(ref, claim); found {
+			l, err = parseLoss(ref[:], v)
+		}
+		return !found, err
+	})
+	return l, found, err
 }
 
 // addLate replays a task with many inputs because one came out of order.
