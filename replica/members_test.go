@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -243,6 +244,42 @@ func TestI9_AuthorOfAnotherHostIsQuarantined(t *testing.T) {
 	_, err = r.Append(testContext(t), oplog.Op{Kind: "note", Author: "b:agent:repo", Version: 1, Body: []byte{0xa1, 'x'}})
 	if err == nil || !strings.Contains(err.Error(), "I9") {
 		t.Errorf("own write under another host: %v", err)
+	}
+}
+
+// TestI9_ForgingPeer: a member whose program does not keep I9 writes under
+// another host's name. It arrives at the other replica, is set aside there with
+// its reason, and holds up nothing behind it.
+func TestI9_ForgingPeer(t *testing.T) {
+	a := mustOpen(t, testConfig(t, "a"))
+	cfg := testConfig(t, "b")
+	b := mustJoin(t, a, cfg)
+	note(t, b, "before")
+	converged(t, a, b)
+	mesh, keys := b.Mesh(), b.keys
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	members := NewMembership(mesh)
+	log, err := oplog.Open(testContext(t), oplog.Config{Dir: b.cfg.storeDir(), EncryptionKey: keys.store, Signer: keys.device, MinFree: -1,
+		Projections: []oplog.Projection{members, notes{}, erasures{}}}) // and no gate
+	if err != nil {
+		t.Fatal(err)
+	}
+	forged, err := log.Append(testContext(t), oplog.Op{Kind: "note", Author: "a:tester:repo", Version: 1, Body: []byte("\xa6forged")})
+	if cerr := log.Close(); err != nil || cerr != nil {
+		t.Fatal(err, cerr)
+	}
+	cfg.Peers = a.Addresses()
+	b = mustOpen(t, cfg)
+	note(t, b, "behind")
+	eventually(t, "what comes behind the forged entry", func() bool { return slices.Contains(noteTexts(t, a), "behind") })
+	if got := noteTexts(t, a); !slices.Contains(got, "before") || slices.Contains(got, "forged") {
+		t.Errorf("a shows %q", got)
+	}
+	asides, err := a.Log().Aside(10)
+	if err != nil || len(asides) != 1 || asides[0].Ref != forged[0].Ref || asides[0].Held || !strings.Contains(asides[0].Reason, "I9") {
+		t.Fatalf("set aside: %+v, %v", asides, err)
 	}
 }
 

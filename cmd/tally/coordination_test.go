@@ -317,8 +317,8 @@ func TestI6I8_AcrossReplicas(t *testing.T) {
 }
 
 // TestI9_AcrossReplicas: a replica does not even write under another host's
-// name (that a peer which does is set aside is tested beside the gate); flat
-// names carry no host, and the origin is shown beside them.
+// name (that a peer which does is set aside: TestI9_ForgingPeer of package
+// replica); flat names carry no host, and the origin is shown beside them.
 func TestI9_AcrossReplicas(t *testing.T) {
 	desk, lap := pair(t)
 	for _, n := range []struct{ author, body string }{{"desk:claude:x", "forged"}, {"lap:claude:x", "own"}, {"desk-claude", "flat"}} {
