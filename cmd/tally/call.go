@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
+	"unicode/utf8"
 
 	"tallystick/server"
 )
@@ -20,10 +23,39 @@ func (m args) text(name, value string) args {
 	return m
 }
 
+// encode writes the arguments as JSON. What is not UTF-8 is refused here: the
+// encoder would put U+FFFD in place of such bytes, and what is stored would
+// not be what was given.
+func (m args) encode() (json.RawMessage, error) {
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		valid := true
+		switch v := m[name].(type) {
+		case string:
+			valid = utf8.ValidString(v)
+		case []string:
+			valid = !slices.ContainsFunc(v, func(s string) bool { return !utf8.ValidString(s) })
+		case json.RawMessage:
+			valid = utf8.Valid(v)
+		}
+		if !valid {
+			return nil, usage(name, "send text in UTF-8; other bytes can go in a file, with tally artifact put", "%s contains bytes that are not UTF-8", name)
+		}
+	}
+	raw, err := json.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("encode arguments: %w", err)
+	}
+	return raw, nil
+}
+
 // call runs one tool as the person or agent at the command line and returns
 // the result as it came.
 func (a *app) call(ctx context.Context, tool string, in args) (json.RawMessage, error) {
 	s, err := session(a.agent, a.Dir, "cli")
+	if err != nil {
+		return nil, err
+	}
+	raw, err := in.encode()
 	if err != nil {
 		return nil, err
 	}
@@ -32,10 +64,6 @@ func (a *app) call(ctx context.Context, tool string, in args) (json.RawMessage, 
 		return nil, err
 	}
 	defer c.Close()
-	raw, err := json.Marshal(in)
-	if err != nil {
-		return nil, fmt.Errorf("encode arguments: %w", err)
-	}
 	out, fail := c.Call(ctx, s, tool, raw, server.NewOpID())
 	if fail != nil {
 		return nil, fail

@@ -146,8 +146,8 @@ func (a *app) watch(ctx context.Context, f eventFilter, w watchFlags) error {
 	}
 	for {
 		mark := server.StopMark(h.Run)
-		if q.Args, err = json.Marshal(in); err != nil {
-			return fmt.Errorf("encode arguments: %w", err)
+		if q.Args, err = in.encode(); err != nil {
+			return err
 		}
 		err = c.Watch(ctx, q, run.batch)
 		var e *server.Error
