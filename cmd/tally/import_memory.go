@@ -31,17 +31,25 @@ var importKinds = []struct {
 	long       string
 }{
 	{importers.MCPMemory, "mcp-memory FILE", "Import the MCP reference memory server's JSONL",
-		"Each observation becomes a fact that begins with the entity's name; each relation a link, and a fact that says it."},
+		`Each observation becomes a fact that begins with the entity's name; each relation a
+link, and a fact that says it.`},
 	{importers.Claude, "claude [PATH...]", "Import Claude Code's memory files",
-		"Without a path: CLAUDE.md and the auto memory below ~/.claude, and CLAUDE.md and CLAUDE.local.md here. A topic file is one fact, a list item or a paragraph of the others too. Indexes, @imports and blocks that other tools keep there are left out."},
+		`Without a path: CLAUDE.md and the auto memory below ~/.claude, and CLAUDE.md and
+CLAUDE.local.md here, as far as they are there. A topic file is one fact, a list
+item or a paragraph of the others too. Indexes, @imports and blocks that other
+tools keep there are left out.`},
 	{importers.GrayMatter, "graymatter PATH", "Import GrayMatter's JSON export",
-		"A file of graymatter export --format json, or its folder. Namespaces, confidence, pins and times are kept; superseded facts are left out."},
+		`A file of graymatter export --format json, or its folder. Namespaces, confidence,
+pins and times are kept; superseded facts are left out.`},
 	{importers.Engram, "engram PATH", "Import engram's JSONL chunks or its JSON export",
-		"A .engram folder, a chunk (gzip too) or an export. Observations become facts, sessions with a summary become summaries, prompts become turns."},
+		`A .engram folder, a chunk (gzip too) or an export. Observations become facts,
+sessions with a summary become summaries, prompts become turns.`},
 	{importers.Markdown, "markdown PATH", "Import a folder of Markdown notes",
-		"Each list item and each paragraph becomes a fact, with the headings above it in front. A block that changes later is a new fact."},
+		`Each list item and each paragraph becomes a fact, with the headings above it in
+front. A block that changes later is a new fact.`},
 	{importers.Tally, "tally FILE", "Import what tally export wrote",
-		"Records that are here already, under their own id or the key they came with, are left as they are. Retired facts are left out."},
+		`Records that are here already, under their own id or the key they came with, are
+left as they are. Retired facts are left out.`},
 }
 
 func newImportMemory(a *app) []*cobra.Command {
@@ -59,7 +67,10 @@ listed with file, line and reason and the rest goes in; the exit code is then 7.
 			Args:    cobra.ArbitraryArgs,
 			RunE: func(cmd *cobra.Command, paths []string) error {
 				if len(paths) == 0 && k.source == importers.Claude {
-					paths = a.claudeFiles()
+					if paths = a.claudeFiles(); len(paths) == 0 {
+						return &server.Error{Code: server.CodeNotFound, Field: "PATH", Message: "there is no CLAUDE.md here, and no memory of Claude Code below the home directory",
+							Hint: "go to the project, or give the path"}
+					}
 				}
 				if len(paths) == 0 {
 					return usage("PATH", "usage: "+cmd.UseLine(), "PATH is missing")
@@ -92,7 +103,8 @@ listed with file, line and reason and the rest goes in; the exit code is then 7.
 	return out
 }
 
-// claudeFiles are the memory files that Claude Code reads for this directory.
+// claudeFiles are the memory files that Claude Code reads for this directory, as
+// far as there are any.
 func (a *app) claudeFiles() []string {
 	var found []string
 	if home := a.Getenv("HOME"); home != "" {
@@ -100,7 +112,9 @@ func (a *app) claudeFiles() []string {
 		if c := a.Getenv("CLAUDE_CONFIG_DIR"); c != "" {
 			dir = c
 		}
-		found = append(found, dir)
+		if importers.Holds(importers.Claude, dir) {
+			found = append(found, dir)
+		}
 	}
 	for _, name := range []string{"CLAUDE.md", "CLAUDE.local.md"} {
 		if path := filepath.Join(a.Dir, name); isFile(path) {

@@ -136,6 +136,13 @@ func Read(source Source, path, namespace string) (*Result, error) {
 
 // walk lists the files of a folder that a source reads, in order. Hidden
 // folders are left out, but for engram's own, and so are links.
+// Holds reports whether there is a folder dir with a file that Read would take.
+// One that cannot be looked through counts, so that Read says why.
+func Holds(source Source, dir string) bool {
+	files, err := walk(dir, source)
+	return len(files) > 0 || err != nil && !errors.Is(err, fs.ErrNotExist)
+}
+
 func walk(root string, source Source) ([]string, error) {
 	var files []string
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
