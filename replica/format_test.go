@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/ed25519"
 	"encoding/hex"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -67,6 +68,11 @@ func formats(t testing.TB) map[string][]byte {
 	if err != nil {
 		t.Fatal(err)
 	}
+	sealer := b.log.Self()
+	seal, err := sealOp(&sealer, &oplog.Origin{Incarnation: oplog.Incarnation{9}}, oplog.Tip{Seq: 300, Hash: oplog.Hash{8}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	mesh := MeshOf(self.ID)
 	shown := must(proof{first}.append(second).encode())
 	gkey, err := newGossipKey(&steady{3}, 1_700_000_000_000)
@@ -91,6 +97,7 @@ func formats(t testing.TB) map[string][]byte {
 		"genesis":      genesis.Body,
 		"admit":        admit.Body,
 		"label":        label.Body,
+		"seal":         seal.Body,
 		"proof":        shown,
 		"token":        []byte(text),
 		"join_request": encodeFile(joinQMagic, must(marshalArrays(&joinRequest{Version: 1, Invite: id[:], Label: "beta", Wall: 1_700_000_000_000, Proof: make([]byte, 32)}))),
@@ -255,4 +262,32 @@ func TestA4_ClaimedLengthsAreChecked(t *testing.T) {
 	if rest, err := skipValue(b, 0); err != nil || len(rest) != 0 {
 		t.Errorf("%x: rest %x, %v", b, rest, err)
 	}
+}
+
+// FuzzMembershipBodies: a body of a peer is read or quarantined, whatever it is.
+func FuzzMembershipBodies(f *testing.F) {
+	for _, name := range []string{"genesis", "admit", "label", "seal"} {
+		f.Add(formats(f)[name])
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for _, kind := range []string{KindGenesis, KindAdmit, KindLabel, KindSeal} {
+			e := oplog.Entry{Version: memberVersion, Body: b}
+			e.Kind = kind
+			var err error
+			switch kind {
+			case KindGenesis:
+				_, _, _, err = genesisOf(&e)
+			case KindAdmit:
+				_, _, err = admitOf(&e)
+			case KindLabel:
+				_, _, err = labelOf(&e)
+			case KindSeal:
+				_, _, _, err = sealOf(&e)
+			}
+			var q *oplog.QuarantineError
+			if err != nil && !errors.As(err, &q) {
+				t.Errorf("%s: %v", kind, err)
+			}
+		}
+	})
 }

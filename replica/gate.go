@@ -12,7 +12,7 @@ import (
 	"tallystick/oplog"
 )
 
-// Membership folds genesis, admissions and labels into the view "members" and
+// Membership folds genesis, admissions, labels and seals into the view "members" and
 // is the gate of the log: what a device writes is held until the device is
 // admitted under the label it writes under, and an author of another host
 // than that label is quarantined (I9).
@@ -28,6 +28,7 @@ import (
 //	a + device key (32) + ref (40) -> label  an admission; each one is kept
 //	d + device key (32) + ref (40) -> label  a device's own word
 //	o + origin (16) + seq (8)      -> label  the same, by incarnation
+//	s + device key (32) + origin (16) + seq (8) + hash (32) + ref (40) -> nothing  a seal (L7d)
 type Membership struct {
 	mu    sync.RWMutex
 	mesh  MeshID
@@ -93,7 +94,7 @@ func (m *Membership) Name() string { return MembersView }
 func (m *Membership) Version() uint32 { return 1 }
 
 // Kinds implements oplog.Projection.
-func (m *Membership) Kinds() []string { return []string{KindGenesis, KindAdmit, KindLabel} }
+func (m *Membership) Kinds() []string { return []string{KindGenesis, KindAdmit, KindLabel, KindSeal} }
 
 // RecheckKinds implements oplog.Gate.
 func (m *Membership) RecheckKinds() []string { return []string{KindGenesis, KindAdmit} }
@@ -114,6 +115,8 @@ func (m *Membership) Apply(tx oplog.Tx, e *oplog.Entry) error {
 			return err
 		}
 		return m.say(tx, key, ref, label)
+	case KindSeal:
+		return applySeal(tx, e)
 	}
 	mesh, label, key, err := genesisOf(e)
 	if err != nil {

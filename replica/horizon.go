@@ -40,8 +40,9 @@ type OriginHorizon struct {
 	Seq   uint64        // entries up to here are held
 	Floor hlc.Timestamp // no later entry is stamped below; 0 without a head
 	// Complete says that the head of Floor is the only tip and all entries up to
-	// it are here.
+	// it are here; of a sealed one, that all entries up to its seals are.
 	Complete bool
+	Sealed   bool // given up by its device, which has said where it ends (L7d)
 }
 
 // Horizon reports how far this replica has heard of each member.
@@ -52,12 +53,16 @@ func (r *Replica) Horizon() Horizon {
 		status[p.Key] = p
 	}
 	origins := map[oplog.DeviceKey][]OriginHorizon{}
+	seals := r.seals()
 	for _, o := range r.log.Origins() {
 		oh := OriginHorizon{ID: o.ID, Floor: o.Head.Floor}
 		for _, t := range o.Tips {
 			oh.Seq = max(oh.Seq, t.Seq)
 		}
 		oh.Complete = !o.Head.IsZero() && len(o.Tips) == 1 && o.Tips[0] == o.Head.Tip()
+		if ends := seals[o.ID]; len(ends) > 0 {
+			oh.Sealed, oh.Complete = true, holdsAll(r.log, o.ID, ends)
+		}
 		origins[o.Key] = append(origins[o.Key], oh)
 	}
 	for _, m := range r.Members() {

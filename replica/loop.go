@@ -276,6 +276,7 @@ func (r *Replica) react() {
 	defer turn.Stop()
 	for {
 		changed := r.log.Changed()
+		r.seal()
 		r.reactOnce()
 		select { // let commits gather
 		case <-time.After(reactGap):

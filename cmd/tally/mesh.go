@@ -63,12 +63,32 @@ func claimHorizon(h replica.Horizon, self oplog.OriginID) claim.Horizon {
 			row.Floor, row.Complete = member.Admitted, true
 			out.Members = append(out.Members, row)
 		}
+		current := currentOrigin(member, self)
 		for _, o := range member.Origins {
-			row.Origin, row.Floor, row.Complete = o.ID, o.Floor, o.Complete
+			row := row
+			row.Origin, row.Floor, row.Complete, row.Sealed = o.ID, o.Floor, o.Complete, o.Sealed
+			if !o.Sealed && o.ID != current {
+				row.Reason = "was put back or copied, and its former log is not sealed yet"
+			}
 			out.Members = append(out.Members, row)
 		}
 	}
 	return out
+}
+
+// currentOrigin is the incarnation in which a member writes, as far as known
+// here: the one with the latest promise.
+func currentOrigin(m replica.MemberHorizon, self oplog.OriginID) oplog.OriginID {
+	if m.Self {
+		return self
+	}
+	var current replica.OriginHorizon
+	for _, o := range m.Origins {
+		if !o.Sealed && (current.ID.IsZero() || o.Floor > current.Floor) {
+			current = o
+		}
+	}
+	return current.ID
 }
 
 // clashes are the labels under which two devices were admitted, as in two
