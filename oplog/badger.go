@@ -44,6 +44,9 @@ func openBadger(dir string, key []byte, log *slog.Logger, change ...func(*badger
 	for _, f := range change {
 		f(&opts)
 	}
+	if err := checkKeys(opts); err != nil {
+		return nil, err
+	}
 	if err := checkTables(opts); err != nil {
 		return nil, err
 	}
@@ -56,11 +59,32 @@ func openBadger(dir string, key []byte, log *slog.Logger, change ...func(*badger
 	case strings.Contains(err.Error(), "Cannot acquire directory lock"):
 		return nil, fmt.Errorf("%w: %s", ErrLocked, dir)
 	case isSystem(err):
-		return nil, fmt.Errorf("oplog: open store %s: %w", dir, err)
+		return nil, fmt.Errorf("oplog: open store: %w", systemError(dir, err))
 	}
 	// What is left is about the files' contents: a manifest, a table or a log
 	// that does not read.
 	return nil, fmt.Errorf("%w: %s: %w", ErrDamaged, dir, err)
+}
+
+// systemError gives an error that badger has passed on as text its cause and
+// the store's directory back.
+func systemError(dir string, err error) error {
+	if file := (*fs.PathError)(nil); errors.As(err, &file) {
+		return err
+	}
+	for text, cause := range systemTexts {
+		if strings.Contains(err.Error(), text) {
+			return &fs.PathError{Op: err.Error() + ": open", Path: dir, Err: cause}
+		}
+	}
+	return err
+}
+
+// systemTexts are what the system says when badger does not wrap.
+var systemTexts = map[string]error{
+	"permission denied":     fs.ErrPermission,
+	"read-only file system": syscall.EROFS,
+	"too many open files":   syscall.EMFILE,
 }
 
 // isSystem reports whether opening failed for what the system said and not
@@ -71,8 +95,12 @@ func isSystem(err error) bool {
 			return true
 		}
 	}
-	text := err.Error() // badger does not always wrap
-	return strings.Contains(text, "permission denied") || strings.Contains(text, "read-only file system") || strings.Contains(text, "too many open files")
+	for text := range systemTexts {
+		if strings.Contains(err.Error(), text) {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *badgerStore) snapshot() kvSnapshot { return badgerSnapshot{s.db.NewTransaction(false)} }

@@ -4,9 +4,15 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
+
+	"github.com/dgraph-io/badger/v4"
 )
 
 // A store whose files do not read is damaged, by name; a directory that may
@@ -29,6 +35,37 @@ func TestOpenTellsDamageFromTheSystem(t *testing.T) {
 				t.Fatalf("no table: %v", err)
 			}
 			if err := os.Remove(tables[0]); err != nil {
+				t.Fatal(err)
+			}
+		}, ErrDamaged},
+		{"data keys cut short", func(t *testing.T, dir string) {
+			name := filepath.Join(dir, "KEYREGISTRY")
+			b, err := os.ReadFile(name)
+			if err != nil || len(b) < 60 {
+				t.Fatalf("%d bytes of data keys: %v", len(b), err)
+			}
+			// Without a data key, and with the header of one only, it is one that
+			// badger reads.
+			whole := map[int]bool{28: true, 36: true}
+			for n := range b {
+				if err := os.WriteFile(name, b[:n], 0o600); err != nil {
+					t.Fatal(err)
+				}
+				if err := checkKeys(badger.DefaultOptions(dir)); errors.Is(err, ErrDamaged) == whole[n] {
+					t.Errorf("cut to %d of %d bytes: %v", n, len(b), err)
+				}
+			}
+			for at := 28; at < len(b); at++ {
+				hurt := bytes.Clone(b)
+				hurt[at] ^= 0x5a
+				if err := os.WriteFile(name, hurt, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				if err := checkKeys(badger.DefaultOptions(dir)); !errors.Is(err, ErrDamaged) {
+					t.Errorf("byte %d of %d garbled: %v", at, len(b), err)
+				}
+			}
+			if err := os.WriteFile(name, b[:30], 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}, ErrDamaged},
@@ -68,5 +105,30 @@ func TestOpenTellsDamageFromTheSystem(t *testing.T) {
 				n.Close()
 			}
 		})
+	}
+}
+
+// What the system refuses names the directory, also where badger passes only
+// the text on: a store that may not be written is no damage, and no failure
+// that a second try mends.
+func TestOpenNamesWhatTheSystemRefuses(t *testing.T) {
+	for text, want := range map[string]error{
+		`Cannot write pid file "/s/LOCK" err: open /s/LOCK: permission denied`:     fs.ErrPermission,
+		`Cannot write pid file "/s/LOCK" err: open /s/LOCK: read-only file system`: syscall.EROFS,
+		`open /s/000001.sst: too many open files`:                                  syscall.EMFILE,
+	} {
+		err := errors.New(text)
+		if !isSystem(err) {
+			t.Errorf("%s: not taken for the system's", text)
+		}
+		err = systemError("/s", err)
+		var file *fs.PathError
+		if !errors.As(err, &file) || file.Path != "/s" || !errors.Is(err, want) || !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: became %v", text, err)
+		}
+	}
+	kept := &fs.PathError{Op: "open", Path: "/s/MANIFEST", Err: fs.ErrPermission}
+	if err := systemError("/s", fmt.Errorf("manifest: %w", kept)); !errors.Is(err, kept) {
+		t.Errorf("lost the file: %v", err)
 	}
 }

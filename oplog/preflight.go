@@ -3,6 +3,7 @@ package oplog
 import (
 	"encoding/binary"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"os"
 	"path/filepath"
@@ -12,6 +13,45 @@ import (
 	"github.com/dgraph-io/badger/v4/table"
 	"github.com/dgraph-io/badger/v4/y"
 )
+
+// Lengths in the file of data keys, in bytes: what shows whether the store's
+// key is the right one, and the length and checksum before each data key.
+const (
+	registryStart  = 16 + len("Hello Badger")
+	registryRecord = 8
+)
+
+// checkKeys checks the records of the file of data keys, because badger panics
+// over one that ends early and believes any length. Whether the store's key
+// fits it tells by itself.
+func checkKeys(opts badger.Options) error {
+	name := filepath.Join(opts.Dir, badger.KeyRegistryFileName)
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return nil
+	}
+	bad := func(why string) error { return fmt.Errorf("%w: %s: %s", ErrDamaged, name, why) }
+	if len(b) < registryStart {
+		return bad("it is cut short")
+	}
+	for b = b[registryStart:]; len(b) > 0; {
+		if len(b) < registryRecord {
+			return bad("it is cut short")
+		}
+		n, sum := int64(binary.BigEndian.Uint32(b)), binary.BigEndian.Uint32(b[4:])
+		if b = b[registryRecord:]; len(b) == 0 {
+			return nil // badger takes this for the end
+		}
+		if n == 0 || n > int64(len(b)) {
+			return bad("a data key's length does not fit")
+		}
+		if crc32.Checksum(b[:n], y.CastagnoliCrcTable) != sum {
+			return bad("a data key's checksum does not match")
+		}
+		b = b[n:]
+	}
+	return nil
+}
 
 // checkTables checks the index of every table that the manifest names, because
 // badger ends the process, on a goroutine of its own, when a table's last bytes
