@@ -3,6 +3,8 @@ package server
 import (
 	"context"
 	"fmt"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -68,9 +70,11 @@ func TestI4_SessionStartShowsOwnClaims(t *testing.T) {
 
 // BenchmarkSessionStart is what a client's hook asks of a running replica over
 // its socket, with 1,000 entries and with a million on disk, in turns.
-// TALLY_BENCH_EVENTS sets the larger size.
+// TALLY_BENCH_EVENTS sets the larger size. "Process" is the whole of `tally
+// hook session-start`, from its start to its end, the median of twenty.
 func BenchmarkSessionStart(b *testing.B) {
 	var clients [2]*Client
+	var homes [2]string
 	for i, n := range []int{1000, benchEntries(b)} {
 		svc := benchDisk(b)
 		var ops []oplog.Op
@@ -82,7 +86,13 @@ func BenchmarkSessionStart(b *testing.B) {
 				ops = ops[:0]
 			}
 		}
+		if log, ok := svc.d.Log.(*oplog.Log); !ok {
+			b.Fatalf("the log is a %T", svc.d.Log)
+		} else if err := log.Purge(context.Background()); err != nil { // settles what the load left behind
+			b.Fatal(err)
+		}
 		runDir, _ := listenSocket(b, svc)
+		homes[i] = filepath.Dir(runDir)
 		clients[i] = dialSocket(b, ClientOptions{RunDir: runDir})
 	}
 	s := Session{Agent: "agent7", Project: "x", Bound: true}
@@ -101,6 +111,30 @@ func BenchmarkSessionStart(b *testing.B) {
 		b.ReportMetric(float64(spent[i][len(spent[i])/2].Microseconds())/1000, name+"-ms")
 	}
 	b.ReportMetric(float64(spent[1][(len(spent[1])-1)*99/100].Microseconds())/1000, "big-p99-ms")
+	program := filepath.Join(b.TempDir(), "tally")
+	if out, err := exec.Command("go", "build", "-o", program, "tallystick/cmd/tally").CombinedOutput(); err != nil {
+		b.Fatalf("%v: %s", err, out)
+	}
+	repo := filepath.Join(b.TempDir(), "x")
+	if out, err := exec.Command("git", "init", "-q", repo).CombinedOutput(); err != nil {
+		b.Fatalf("%v: %s", err, out)
+	}
+	for i, name := range []string{"small", "big"} {
+		var took []time.Duration
+		for range 20 {
+			cmd := exec.Command(program, "hook", "session-start", "--agent", "agent7", "--home", homes[i])
+			cmd.Dir = repo
+			start := time.Now()
+			out, err := cmd.CombinedOutput()
+			took = append(took, time.Since(start))
+			if err != nil || !strings.Contains(string(out), "you are mac:agent7:x") {
+				b.Fatalf("%v: %s", err, out)
+			}
+		}
+		slices.Sort(took)
+		b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, name+"-process-ms")
+		b.ReportMetric(float64(took[len(took)-1].Microseconds())/1000, name+"-process-max-ms")
+	}
 }
 
 // benchOp is one of the things of which a log is full: three events, of which
