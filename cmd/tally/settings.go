@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"tallystick/replica"
 	"tallystick/server"
 )
 
@@ -170,6 +171,9 @@ func (s *settings) choosePort() (taken string) {
 
 // check refuses what cannot be, before anything is made or kept.
 func (s *settings) check(h home) error {
+	if s.labelTyped && s.Label == "" {
+		return replica.CheckLabel(s.Label)
+	}
 	if err := checkKeyring(os.Getenv("TALLY_KEYRING")); err != nil {
 		return err
 	}
@@ -219,18 +223,23 @@ func (s *settings) listenHTTP() (net.Listener, error) {
 // flagOf is the flag behind a field of the replica's configuration.
 var flagOf = map[string]string{"Listen": "listen", "Peers": "peer", "Label": "label"}
 
-// explain says of a bad value that nobody typed now where it comes from.
+// explain names the flag behind a field that the replica refuses, and says of
+// a bad value that nobody typed now where it comes from.
 func (s *settings) explain(h home, err error) error {
 	e := asError(err)
-	flag := e.Field
-	if f, ok := flagOf[flag]; ok {
-		flag = f
-	}
-	if e.Code != server.CodeInvalidArgument || !s.saved[flag] {
+	if e.Code != server.CodeInvalidArgument {
 		return err
 	}
 	told := *e
-	told.Hint = strings.TrimPrefix(fmt.Sprintf("%s; it is that of the last tally up, kept in %s: give another --%s or mend the file", e.Hint, h.settingsFile(), flag), "; ")
+	if flag, ok := flagOf[e.Field]; ok {
+		told.Field, told.Message = flag, strings.TrimPrefix(e.Message, e.Field+": ")
+		if told.Hint == "" {
+			told.Hint = "give HOST:PORT, e.g. 192.0.2.7:7717"
+		}
+	}
+	if s.saved[told.Field] {
+		told.Hint = strings.TrimPrefix(fmt.Sprintf("%s; it is that of the last tally up, kept in %s: give another --%s or mend the file", told.Hint, h.settingsFile(), told.Field), "; ")
+	}
 	return &told
 }
 

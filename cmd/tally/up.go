@@ -49,12 +49,13 @@ first start or by the join.`,
 			if err != nil {
 				return err
 			}
-			if err := s.load(cmd, h); err != nil {
-				return err
-			}
+			err = s.load(cmd, h)
 			s.labelTyped = typed(cmd, "label")
 			if detached {
-				return a.upDetached(cmd.Context(), h, s)
+				return a.upDetached(cmd.Context(), h, s, err)
+			}
+			if err != nil {
+				return err
 			}
 			level := slog.LevelWarn
 			if verbose {
@@ -77,8 +78,9 @@ first start or by the join.`,
 
 // upDetached is the owner that a verb started: its log goes to a file, its
 // first line on stdout says that it serves or why not, and then stdout is
-// closed so that nobody waits for it.
-func (a *app) upDetached(ctx context.Context, h home, s settings) error {
+// closed so that nobody waits for it. Settings that did not load are such a
+// reason.
+func (a *app) upDetached(ctx context.Context, h home, s settings, loaded error) error {
 	tell := func(line []byte) {
 		a.Stdout.Write(append(line, '\n'))
 		if c, ok := a.Stdout.(io.Closer); ok {
@@ -92,14 +94,16 @@ func (a *app) upDetached(ctx context.Context, h home, s settings) error {
 		}
 		defer out.Close()
 		log := slog.New(slog.NewTextHandler(out, nil))
-		err = a.serve(ctx, h, s, log, func(i upInfo) error {
-			line, err := json.Marshal(i)
-			if err != nil {
-				return fmt.Errorf("encode the first line: %w", err)
-			}
-			tell(line)
-			return nil
-		})
+		if err = loaded; err == nil {
+			err = a.serve(ctx, h, s, log, func(i upInfo) error {
+				line, err := json.Marshal(i)
+				if err != nil {
+					return fmt.Errorf("encode the first line: %w", err)
+				}
+				tell(line)
+				return nil
+			})
+		}
 		if err != nil {
 			log.Error("ended", "error", err)
 		}
