@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestMustsNameTests: every test that docs/musts.md and docs/memory-contract.md
-// name exists.
+// TestMustsNameTests: every test that docs/musts.md and the two contracts name
+// exists.
 func TestMustsNameTests(t *testing.T) {
 	root := filepath.Join("..", "..")
 	page, err := os.ReadFile(filepath.Join(root, "docs", "musts.md"))
@@ -29,11 +29,13 @@ func TestMustsNameTests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	more, err := os.ReadFile(filepath.Join(root, "docs", "memory-contract.md"))
-	if err != nil {
-		t.Fatal(err)
+	for _, contract := range []string{"memory-contract.md", "coordination-contract.md"} {
+		more, err := os.ReadFile(filepath.Join(root, "docs", contract))
+		if err != nil {
+			t.Fatal(err)
+		}
+		page = append(page, more...)
 	}
-	page = append(page, more...)
 	names := regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(string(page), -1)
 	if len(names) < 20 {
 		t.Fatalf("the page names %d tests", len(names))
