@@ -44,18 +44,21 @@ func openBadger(dir string, key []byte, log *slog.Logger, change ...func(*badger
 	for _, f := range change {
 		f(&opts)
 	}
-	if err := checkKeys(opts); err != nil {
+	if locked(dir) {
+		return nil, fmt.Errorf("%w: %s", ErrLocked, dir)
+	}
+	if err := checkFiles(opts, log); err != nil {
+		if locked(dir) { // its owner came in between, and writes
+			return nil, fmt.Errorf("%w: %s", ErrLocked, dir)
+		}
 		return nil, err
 	}
-	if err := checkTables(opts); err != nil {
-		return nil, err
-	}
-	db, err := badger.Open(opts)
+	db, err := openEngine(opts)
 	switch {
 	case err == nil:
 		return &badgerStore{db}, nil
 	case errors.Is(err, badger.ErrEncryptionKeyMismatch), errors.Is(err, badger.ErrInvalidEncryptionKey):
-		return nil, fmt.Errorf("%w: %s", ErrKey, dir)
+		return nil, fmt.Errorf("%w: %s; or its KEYREGISTRY is damaged", ErrKey, dir)
 	case strings.Contains(err.Error(), "Cannot acquire directory lock"):
 		return nil, fmt.Errorf("%w: %s", ErrLocked, dir)
 	case isSystem(err):
@@ -85,6 +88,17 @@ var systemTexts = map[string]error{
 	"permission denied":     fs.ErrPermission,
 	"read-only file system": syscall.EROFS,
 	"too many open files":   syscall.EMFILE,
+}
+
+// openEngine opens badger, whose readers panic on some of what they do not
+// expect in a file.
+func openEngine(opts badger.Options) (db *badger.DB, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			db, err = nil, fmt.Errorf("the engine gave up: %v", r)
+		}
+	}()
+	return badger.Open(opts)
 }
 
 // isSystem reports whether opening failed for what the system said and not

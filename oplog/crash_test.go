@@ -39,6 +39,10 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if dir := os.Getenv(flipDir); dir != "" {
+		flipChild(dir)
+		os.Exit(0)
+	}
 	os.Exit(m.Run())
 }
 

@@ -4,6 +4,7 @@ package oplog
 
 import (
 	"fmt"
+	"os"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,4 +16,14 @@ func placeID(dir string) string {
 		return ""
 	}
 	return fmt.Sprintf("%x-%x", uint64(st.Dev), st.Ino)
+}
+
+// locked reports whether a process, this one included, has the store open.
+func locked(dir string) bool {
+	f, err := os.Open(dir)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == unix.EWOULDBLOCK
 }

@@ -1,10 +1,14 @@
 package oplog
 
 import (
+	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
+	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 
@@ -13,6 +17,94 @@ import (
 	"github.com/dgraph-io/badger/v4/table"
 	"github.com/dgraph-io/badger/v4/y"
 )
+
+// checkFiles reads the store's files through before badger opens them, because
+// badger does not survive or does not tell all that can be wrong with them: it
+// panics on goroutines of its own when a block does not read, takes a damaged
+// length in the manifest for a torn end and deletes the tables named after it,
+// and cuts a write-ahead log at the first record that does not read, however
+// many follow. Nothing is changed. What badger reports by itself is left to it.
+func checkFiles(opts badger.Options, log *slog.Logger) error {
+	if err := checkKeys(opts); err != nil {
+		return err
+	}
+	damaged := func(name string, err error) error {
+		return fmt.Errorf("%w: %s: %w", ErrDamaged, name, err)
+	}
+	tables, _ := filepath.Glob(filepath.Join(opts.Dir, "*.sst"))
+	logs, _ := filepath.Glob(filepath.Join(opts.Dir, "*.mem"))
+	name := filepath.Join(opts.Dir, badger.ManifestFilename)
+	f, err := os.Open(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && len(tables)+len(logs) > 0:
+		return damaged(name, errors.New("it is missing, and the store's other files are here"))
+	case err != nil:
+		return nil
+	}
+	defer f.Close()
+	m, end, err := badger.ReplayManifestFile(f, opts.ExternalMagicVersion, opts)
+	if err != nil {
+		return nil
+	}
+	if err := checkManifestEnd(f, end); err != nil {
+		return damaged(name, err)
+	}
+	keys, err := badger.OpenKeyRegistry(badger.KeyRegistryOptions{Dir: opts.Dir, ReadOnly: true, EncryptionKey: opts.EncryptionKey})
+	if err != nil {
+		return nil
+	}
+	var newest, lastID uint64
+	for id, t := range m.Tables {
+		name := table.NewFilename(id, opts.Dir)
+		key, err := keys.DataKey(t.KeyID)
+		if err != nil {
+			return damaged(name, err)
+		}
+		version, err := checkTable(name, key, int(t.Compression))
+		if err != nil {
+			return damaged(name, err)
+		}
+		newest, lastID = max(newest, version), max(lastID, id)
+	}
+	for _, name := range logs {
+		version, err := checkWAL(name, keys, log)
+		if err != nil {
+			return damaged(name, err)
+		}
+		newest = max(newest, version)
+	}
+	// Badger deletes the tables that the manifest does not name. A crash leaves
+	// such tables, but what is in them is in a log or in other tables too.
+	for _, file := range tables {
+		id, ok := table.ParseFileID(filepath.Base(file))
+		if _, named := m.Tables[id]; !ok || named || id < lastID {
+			continue
+		}
+		if version, ok := newestIn(file, keys); ok && version > newest {
+			return damaged(name, fmt.Errorf("it does not name %s, which holds later writes than all others", filepath.Base(file)))
+		}
+	}
+	return nil
+}
+
+// checkManifestEnd tells a torn record at the end of the manifest, which is
+// what a crash leaves, from a whole one with a damaged length.
+func checkManifestEnd(f *os.File, end int64) error {
+	if _, err := f.Seek(end, io.SeekStart); err != nil {
+		return err
+	}
+	rest, err := io.ReadAll(f)
+	if err != nil || len(rest) <= 8 {
+		return err
+	}
+	want, sum := binary.BigEndian.Uint32(rest[4:]), uint32(0)
+	for i := range rest[8:] {
+		if sum = crc32.Update(sum, y.CastagnoliCrcTable, rest[8+i:9+i]); sum == want {
+			return errors.New("the length of a record is damaged")
+		}
+	}
+	return nil
+}
 
 // Lengths in the file of data keys, in bytes: what shows whether the store's
 // key is the right one, and the length and checksum before each data key.
@@ -53,79 +145,122 @@ func checkKeys(opts badger.Options) error {
 	return nil
 }
 
-// checkTables checks the index of every table that the manifest names, because
-// badger ends the process, on a goroutine of its own, when a table's last bytes
-// do not read. Other tables may be torn by a crash, and badger removes them.
-// What else is wrong, a manifest or a lost file, badger reports by itself.
-func checkTables(opts badger.Options) error {
-	f, err := os.Open(filepath.Join(opts.Dir, badger.ManifestFilename))
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	m, _, err := badger.ReplayManifestFile(f, opts.ExternalMagicVersion, opts)
-	if err != nil {
-		return nil
-	}
-	for id := range m.Tables {
-		name := table.NewFilename(id, opts.Dir)
-		if err := checkTable(name); err != nil {
-			return fmt.Errorf("%w: %s: %w", ErrDamaged, name, err)
-		}
-	}
-	return nil
+// WAL layout: key id, base IV, then records of header, key, value, CRC-32C.
+const (
+	walHeaderLen = 8 + 12
+	walTxn       = 1 << 6 // one of the records of a transaction
+	walFin       = 1 << 7 // the record that ends it
+)
+
+type walRecord struct {
+	meta       byte
+	key, value []byte
+	end        int
 }
 
-// checkTable reads a table from its end: index, its length, checksum, its
-// length. The checksum is of the index as it lies there, encrypted or not.
-func checkTable(name string) error {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil
+func readWAL(b []byte, at int, key *pb.DataKey) (r walRecord, ok bool) {
+	if len(b)-at < 2 {
+		return r, false
 	}
-	defer f.Close()
-	end, err := f.Seek(0, io.SeekEnd)
-	if err != nil {
-		return err
-	}
-	take := func(n int64) ([]byte, error) {
-		if n > end {
-			return nil, fmt.Errorf("the table's end names %d bytes, %d are there", n, end)
+	i := at + 2
+	var nums [3]uint64 // lengths of key and value, expiry
+	for k := range nums {
+		v, n := binary.Uvarint(b[i:])
+		if n <= 0 {
+			return r, false
 		}
-		end -= n
-		b := make([]byte, n)
-		_, err := f.ReadAt(b, end)
-		return b, err
+		nums[k], i = v, i+n
 	}
-	part := func() ([]byte, error) {
-		n, err := take(4)
-		if err != nil {
-			return nil, err
+	if nums[0] == 0 || nums[0] > 1<<16 || nums[1] > uint64(len(b)) || nums[0]+nums[1]+4 > uint64(len(b)-i) {
+		return r, false
+	}
+	kv := b[i : i+int(nums[0]+nums[1])]
+	r.end = i + len(kv) + 4
+	if crc32.Checksum(b[at:r.end-4], y.CastagnoliCrcTable) != binary.BigEndian.Uint32(b[r.end-4:]) {
+		return r, false
+	}
+	if key != nil {
+		var iv [16]byte
+		copy(iv[:], b[8:walHeaderLen])
+		binary.BigEndian.PutUint32(iv[12:], uint32(at))
+		var err error
+		if kv, err = y.XORBlockAllocate(kv, key.Data, iv[:]); err != nil {
+			return r, false
 		}
-		return take(int64(binary.BigEndian.Uint32(n)))
 	}
-	sum, err := part()
+	r.meta, r.key, r.value = b[at], kv[:nums[0]], kv[nums[0]:]
+	return r, true
+}
+
+// checkWAL reads a write-ahead log as badger does and says what it would lose.
+// One transaction that does not read at the end is what a power loss leaves of
+// one that nobody was told of; a damaged last one looks the same, so it is
+// warned of. Transactions are written one at a time: when another one follows,
+// the bytes are damaged. It gives the newest version in the log.
+func checkWAL(name string, keys *badger.KeyRegistry, log *slog.Logger) (newest uint64, err error) {
+	b, err := os.ReadFile(name)
 	if err != nil {
-		return err
+		return 0, nil
 	}
-	var want pb.Checksum
-	for len(sum) > 0 {
-		v, n := binary.Uvarint(sum[1:])
+	if len(b) < walHeaderLen {
+		log.Warn("a write-ahead log has no header: a crash while it was made, or damage", "file", name, "bytes", len(b))
+		return 0, nil
+	}
+	key, err := keys.DataKey(binary.BigEndian.Uint64(b))
+	if err != nil {
+		return 0, err
+	}
+	size := len(b)
+	b = b[:max(walHeaderLen, len(bytes.TrimRight(b, "\x00")))]
+	if len(b)+8 <= size {
+		b = b[:len(b)+8] // a checksum may end with zeros
+	} else {
+		b = b[:size]
+	}
+	at, end, txn := walHeaderLen, walHeaderLen, uint64(0)
+	for {
+		r, ok := readWAL(b, at, key)
+		if !ok {
+			break
+		}
+		if len(r.key) < 8 {
+			return 0, fmt.Errorf("the record at %d has a key of %d bytes", at, len(r.key))
+		}
+		version := y.ParseTs(r.key)
 		switch {
-		case n <= 0:
-			return fmt.Errorf("the table's checksum does not read")
-		case sum[0] == 1<<3 && v <= uint64(pb.Checksum_XXHash64):
-			want.Algo = pb.Checksum_Algorithm(v)
-		case sum[0] == 2<<3:
-			want.Sum = v
+		case r.meta&walTxn != 0:
+			if txn != 0 && txn != version {
+				return 0, fmt.Errorf("the record at %d is of another transaction", at)
+			}
+			txn = version
+		case r.meta&walFin != 0:
+			if txn == 0 || string(r.value) != fmt.Sprint(txn) {
+				return 0, fmt.Errorf("the record at %d ends another transaction", at)
+			}
+			newest, txn, end = max(newest, txn), 0, r.end
+		case txn != 0:
+			return 0, fmt.Errorf("the record at %d is of no transaction", at)
 		default:
-			return fmt.Errorf("the table's checksum does not read")
+			newest, end = max(newest, version), r.end
 		}
-		sum = sum[1+n:]
+		at = r.end
 	}
-	index, err := part()
-	if err != nil {
-		return err
+	rest := bytes.TrimRight(b[end:], "\x00")
+	if len(rest) == 0 && (size%4096 == 0 || end == size) {
+		return newest, nil
 	}
-	return y.VerifyChecksum(index, &want)
+	if size%4096 != 0 {
+		return 0, fmt.Errorf("it is cut short at %d, within the transaction at %d", size, end)
+	}
+	for i := at; i+5 < len(b); i++ {
+		// The record that ends a transaction: 19 bytes of key, at most 20 digits.
+		if b[i] != walFin || b[i+1] != 0 || b[i+2] != 19 || b[i+3] > 20 || b[i+4] != 0 {
+			continue
+		}
+		if r, ok := readWAL(b, i, nil); ok && len(bytes.TrimRight(b[min(r.end, len(b)):], "\x00")) > 0 {
+			return 0, fmt.Errorf("the record at %d does not read, and others follow it", at)
+		}
+	}
+	log.Warn("the last transaction of a write-ahead log does not read and is dropped: one that nobody was told of when the power failed, damage otherwise", "file", name, "at", at)
+	return newest, nil
 }
