@@ -81,14 +81,14 @@ func storeError(dir string, err error) error {
 		return &Error{Code: CodeStoreLocked, Field: dir, Message: "another process owns the store in " + dir,
 			Hint: "use the running owner, or stop it first", Err: err}
 	case errors.Is(err, oplog.ErrDamaged):
-		return &Error{Code: CodeStoreDamaged, Field: dir, Message: fmt.Sprintf("the store in %s is damaged: %v", dir, err),
+		return &Error{Code: CodeStoreDamaged, Field: dir, Message: "the store in " + dir + " is damaged",
 			Hint: "restore a backup, or move the directory away and join the mesh again", Err: err}
 	case errors.Is(err, oplog.ErrKey):
 		return &Error{Code: CodeKeyDamaged, Field: dir, Message: "the store key does not open the store in " + dir,
 			Hint: "put the key file that belongs to this store back", Err: err}
 	case errors.Is(err, oplog.ErrNoSpace):
 		return &Error{Code: CodeNoSpace, Field: dir, Message: "not enough free disk space for the store in " + dir,
-			Hint: "free disk space, then start it again; nothing that was acknowledged is lost", Err: err}
+			Hint: "free some disk space and try again; nothing that was acknowledged is lost", Err: err}
 	case errors.Is(err, oplog.ErrFormat):
 		return &Error{Code: CodeVersion, Field: dir, Message: "the store in " + dir + " has a format this program does not read",
 			Hint: "use the program version that wrote it", Err: err}
