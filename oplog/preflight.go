@@ -11,6 +11,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
+	"sync"
 
 	"github.com/dgraph-io/badger/v4"
 	"github.com/dgraph-io/badger/v4/pb"
@@ -53,18 +55,9 @@ func checkFiles(opts badger.Options, log *slog.Logger) error {
 	if err != nil {
 		return nil
 	}
-	var newest, lastID uint64
-	for id, t := range m.Tables {
-		name := table.NewFilename(id, opts.Dir)
-		key, err := keys.DataKey(t.KeyID)
-		if err != nil {
-			return damaged(name, err)
-		}
-		version, err := checkTable(name, key, int(t.Compression))
-		if err != nil {
-			return damaged(name, err)
-		}
-		newest, lastID = max(newest, version), max(lastID, id)
+	newest, lastID, err := checkNamed(opts.Dir, m.Tables, keys)
+	if err != nil {
+		return err
 	}
 	for _, name := range logs {
 		version, err := checkWAL(name, keys, log)
@@ -85,6 +78,35 @@ func checkFiles(opts badger.Options, log *slog.Logger) error {
 		}
 	}
 	return nil
+}
+
+// checkNamed checks the tables of a manifest, on several cores: about 400 MB/s
+// on each, one or two seconds of one core for a million entries.
+func checkNamed(dir string, tables map[uint64]badger.TableManifest, keys *badger.KeyRegistry) (newest, lastID uint64, err error) {
+	var mu sync.Mutex
+	var group sync.WaitGroup
+	slots := make(chan struct{}, min(4, runtime.GOMAXPROCS(0)))
+	for id, t := range tables {
+		lastID = max(lastID, id)
+		slots <- struct{}{}
+		group.Go(func() {
+			defer func() { <-slots }()
+			name := table.NewFilename(id, dir)
+			var version uint64
+			key, bad := keys.DataKey(t.KeyID)
+			if bad == nil {
+				version, bad = checkTable(name, key, int(t.Compression))
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			newest = max(newest, version)
+			if bad != nil && err == nil {
+				err = fmt.Errorf("%w: %s: %w", ErrDamaged, name, bad)
+			}
+		})
+	}
+	group.Wait()
+	return newest, lastID, err
 }
 
 // checkManifestEnd tells a torn record at the end of the manifest, which is

@@ -172,7 +172,7 @@ func (v *Verification) heads(kv kvSnapshot, ln *lane) error {
 
 func (v *Verification) arrivals(ctx context.Context, kv kvSnapshot) error {
 	var last uint64
-	return kv.scan([]byte{tabArr}, nil, false, func(key, value []byte) (bool, error) {
+	err := kv.scan([]byte{tabArr}, nil, false, func(key, value []byte) (bool, error) {
 		if err := ctx.Err(); err != nil {
 			return false, err
 		}
@@ -192,6 +192,19 @@ func (v *Verification) arrivals(ctx context.Context, kv kvSnapshot) error {
 		}
 		return true, nil
 	})
+	if err != nil {
+		return err
+	}
+	state, err := kv.get(metaKey("state"))
+	switch {
+	case errors.Is(err, ErrNotFound) && last == 0:
+		return nil
+	case err != nil && !errors.Is(err, ErrNotFound):
+		return err
+	case len(state) != 16 || binary.BigEndian.Uint64(state) != last:
+		v.add(Finding{Reason: fmt.Sprintf("arrivals end at %d, which is not the last one recorded", last)})
+	}
+	return nil
 }
 
 func (v *Verification) view(ctx context.Context, kv kvSnapshot, name string, want *viewState) error {

@@ -54,6 +54,9 @@ func TestL8_VerifyFindsDamage(t *testing.T) {
 			damage(t, l, hashKey(e.Hash[:]), func([]byte) []byte { return nil })
 		}, "not found by its hash"},
 		{"a lost arrival", func(t *testing.T, l *testLog) { damage(t, l, arrKey(4), func([]byte) []byte { return nil }) }, "arrival 4 is missing"},
+		{"the last arrival lost", func(t *testing.T, l *testLog) {
+			damage(t, l, arrKey(l.w.arrival), func([]byte) []byte { return nil })
+		}, "arrivals end at"},
 		{"a changed row", func(t *testing.T, l *testLog) {
 			damage(t, l, append(viewPrefix("bykind", 0), 'n'), func([]byte) []byte { return []byte{99} })
 		}, "view bykind"},
