@@ -3,6 +3,7 @@ package oplog
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/dgraph-io/badger/v4"
 )
@@ -87,6 +89,9 @@ func TestOpenTellsDamageFromTheSystem(t *testing.T) {
 				if _, err := checkTable(tables[0], nil, 1); err == nil {
 					t.Errorf("byte %d of %d garbled, and not seen", at, len(b))
 				}
+				if _, err := checkIndex(tables[0], nil); err == nil {
+					t.Errorf("byte %d of %d garbled, and not seen at its end", at, len(b))
+				}
 			}
 		}, ErrDamaged},
 	} {
@@ -130,5 +135,65 @@ func TestOpenNamesWhatTheSystemRefuses(t *testing.T) {
 	kept := &fs.PathError{Op: "open", Path: "/s/MANIFEST", Err: fs.ErrPermission}
 	if err := systemError("/s", fmt.Errorf("manifest: %w", kept)); !errors.Is(err, kept) {
 		t.Errorf("lost the file: %v", err)
+	}
+}
+
+// TestL8_TablesAreReadThrough: a block that does not read is found at opening
+// when the tables were not read through for a day, or the last run did not end
+// by Close; right after a Close only the tables' ends are looked at.
+func TestL8_TablesAreReadThrough(t *testing.T) {
+	l := openTest(t, "a", onDisk(t))
+	write(t, l, "x", 5)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	dir := l.cfg.Dir
+	note, err := os.ReadFile(filepath.Join(dir, checkedFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tables, err := filepath.Glob(filepath.Join(dir, "*.sst"))
+	if err != nil || len(tables) == 0 {
+		t.Fatalf("no table: %v", err)
+	}
+	b, err := os.ReadFile(tables[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[20] ^= 0x5a
+	if err := os.WriteFile(tables[0], b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	at := time.UnixMilli(int64(binary.BigEndian.Uint64(note[len(checkedMagic):])))
+	for name, c := range map[string]struct {
+		note  []byte
+		now   time.Time
+		fresh bool
+	}{
+		"after a Close":          {note, at.Add(time.Hour), true},
+		"a day later":            {note, at.Add(checkedFor), false},
+		"the clock set back":     {note, at.Add(-time.Hour), false},
+		"after a crash":          {nil, at, false},
+		"half a note":            {note[:9], at, false},
+		"a note that is garbled": {append([]byte{'x'}, note[1:]...), at, false},
+		"another time in it":     {append(append([]byte{}, note[:12]...), append([]byte{0x7f}, note[13:]...)...), at, false},
+	} {
+		if c.note != nil {
+			if err := os.WriteFile(filepath.Join(dir, checkedFile), c.note, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, fresh := takeChecked(dir, c.now); fresh != c.fresh {
+			t.Errorf("%s: fresh %v, want %v", name, fresh, c.fresh)
+		}
+		if _, err := os.Stat(filepath.Join(dir, checkedFile)); c.fresh && !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: the note is still there: %v", name, err)
+		}
+		if err := checkFiles(badger.DefaultOptions(dir).WithEncryptionKey(l.cfg.EncryptionKey), !c.fresh, l.cfg.Logger); errors.Is(err, ErrDamaged) == c.fresh {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := Open(context.Background(), l.cfg); !errors.Is(err, ErrDamaged) {
+		t.Errorf("opened: %v", err)
 	}
 }

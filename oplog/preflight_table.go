@@ -151,6 +151,45 @@ func checkTable(name string, key *pb.DataKey, compression int) (newest uint64, e
 	return index.MaxVersion(), nil
 }
 
+// tableEnd is how much of a table's end is read to check its index, in bytes:
+// most indexes are shorter.
+const tableEnd = 256 << 10
+
+// checkIndex checks the end of a table only, which badger's process ends over
+// when it opens the store, and gives the newest version in the table.
+func checkIndex(name string, key *pb.DataKey) (newest uint64, err error) {
+	f, err := os.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("the table does not read: %v", r)
+		}
+	}()
+	for n := min(st.Size(), tableEnd); ; n = st.Size() {
+		b := make([]byte, n)
+		if _, err := f.ReadAt(b, st.Size()-n); err != nil {
+			return 0, err
+		}
+		index, _, err := openIndex(b, key)
+		switch {
+		case err == nil:
+			return index.MaxVersion(), nil
+		case !errors.Is(err, errShort) || n == st.Size():
+			return 0, err
+		}
+	}
+}
+
 // newestIn is the newest version in a table that no manifest names, so that
 // nobody knows its key. False means that it is torn, as a crash leaves it.
 func newestIn(name string, keys *badger.KeyRegistry) (newest uint64, ok bool) {

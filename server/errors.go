@@ -184,7 +184,9 @@ func AsError(err error) *Error {
 		return fail(CodeStoreLocked, "", "talk to the running replica, or stop it with `tally stop`", "another process owns the store")
 	case errors.Is(err, oplog.ErrKey):
 		return fail(CodeKeyDamaged, "", "put back the key file that belongs to this store", "%v", err)
-	case errors.Is(err, oplog.ErrDamaged), errors.Is(err, oplog.ErrFormat):
+	case errors.Is(err, oplog.ErrDamaged):
+		return fail(CodeStoreDamaged, "", "move the replica's home aside, whole, then restore a backup with `tally restore` or join again with `tally join`: other replicas hold what was synced", "%v", err)
+	case errors.Is(err, oplog.ErrFormat):
 		return fail(CodeStoreDamaged, "", "run `tally doctor`; other replicas still hold what was synced", "%v", err)
 	case errors.Is(err, oplog.ErrClosed):
 		return fail(CodeUnreachable, "", "start the replica again with `tally up`", "the replica is shutting down")
