@@ -178,6 +178,9 @@ func TestL8_TablesAreReadThrough(t *testing.T) {
 		"a note that is garbled": {append([]byte{'x'}, note[1:]...), at, false},
 		"another time in it":     {append(append([]byte{}, note[:12]...), append([]byte{0x7f}, note[13:]...)...), at, false},
 	} {
+		if err := os.RemoveAll(filepath.Join(dir, checkedFile)); err != nil {
+			t.Fatal(err)
+		}
 		if c.note != nil {
 			if err := os.WriteFile(filepath.Join(dir, checkedFile), c.note, 0o600); err != nil {
 				t.Fatal(err)

@@ -20,7 +20,7 @@ import (
 )
 
 var (
-	flips    = flag.Int("flips", 60, "how many damaged stores the flip test opens")
+	flips    = flag.Int("flips", 32, "how many damaged stores the flip test opens")
 	flipSeed = flag.Uint64("flip.seed", 1, "seed of the flip test's choices")
 )
 
