@@ -2,6 +2,7 @@ package replica
 
 import (
 	"cmp"
+	"log/slog"
 	"slices"
 
 	"tallystick/hlc"
@@ -53,7 +54,10 @@ func (r *Replica) Horizon() Horizon {
 		status[p.Key] = p
 	}
 	origins := map[oplog.DeviceKey][]OriginHorizon{}
-	seals := r.seals()
+	seals, err := r.seals()
+	if err != nil { // then none counts as sealed, which settles less, not more
+		r.logger.Warn("seals not read", slog.Any("error", err))
+	}
 	for _, o := range r.log.Origins() {
 		oh := OriginHorizon{ID: o.ID, Floor: o.Head.Floor}
 		for _, t := range o.Tips {

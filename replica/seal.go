@@ -94,14 +94,12 @@ func SealsIn(views oplog.Views) (map[oplog.OriginID][]oplog.Tip, error) {
 	return seals, err
 }
 
-func (r *Replica) seals() (seals map[oplog.OriginID][]oplog.Tip) {
-	if err := r.log.View(func(s oplog.Snapshot) (err error) {
+func (r *Replica) seals() (seals map[oplog.OriginID][]oplog.Tip, err error) {
+	err = r.log.View(func(s oplog.Snapshot) (err error) {
 		seals, err = SealsIn(s)
 		return err
-	}); err != nil {
-		return nil
-	}
-	return seals
+	})
+	return seals, err
 }
 
 // holdsAll reports whether everything up to the tips of an origin is here.
@@ -127,7 +125,10 @@ func (r *Replica) sealFormer(ctx context.Context) error {
 	if len(former) == 0 {
 		return nil
 	}
-	seals := r.seals()
+	seals, err := r.seals()
+	if err != nil {
+		return err
+	}
 	var ops []oplog.Op
 	for i := range former {
 		o := &former[i]

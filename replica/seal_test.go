@@ -97,7 +97,7 @@ func TestL7d_SealAfterEveryMemberHeard(t *testing.T) {
 		if h := former(r, old); h.Seq != last {
 			t.Errorf("%s: sealed at seq %d, want %d", r.Label(), h.Seq, last)
 		}
-		if seals := r.seals(); len(seals) != 1 || len(seals[old]) != 1 || seals[old][0].Seq != last {
+		if seals, err := r.seals(); err != nil || len(seals) != 1 || len(seals[old]) != 1 || seals[old][0].Seq != last {
 			t.Errorf("%s: seals %v", r.Label(), seals)
 		}
 	}

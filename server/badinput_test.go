@@ -261,14 +261,14 @@ func TestProjectOf(t *testing.T) {
 	mk("bare.git/worktrees/b/commondir", "../..\n")
 	mk("bwt/.git", "gitdir: ../bare.git/worktrees/b\n")
 	mk("home/.git/HEAD", "")
-	mk("home/work/x", "")
+	mk("home/code/x", "")
 	mk("plain/x", "")
 	mk("_._/.git/HEAD", "")
 	mk("ALL/.git/HEAD", "")
 	t.Setenv("HOME", filepath.Join(root, "home"))
 	for dir, want := range map[string]string{
 		"My Repo": "my-repo", "My Repo/deep/er": "my-repo", "elsewhere/wt": "my-repo", "My Repo/sub": "sub",
-		"bwt": "bare", "home": "", "home/work": "", "plain": "", "_._": "", "ALL": "all",
+		"bwt": "bare", "home": "", "home/code": "", "plain": "", "_._": "", "ALL": "all",
 	} {
 		if got := ProjectOf(filepath.Join(root, dir)); got != want {
 			t.Errorf("%s: project %q, want %q", dir, got, want)

@@ -29,7 +29,7 @@ func TestNamedTestsExist(t *testing.T) {
 		}
 	}
 	root := repoRoot(t)
-	for _, page := range []string{"docs/trials.md", "docs/musts.md", "docs/consistency.md"} {
+	for _, page := range []string{"docs/trials.md", "docs/musts.md", "docs/consistency.md", "docs/memory-contract.md", "docs/coordination-contract.md"} {
 		text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(page)))
 		if err != nil {
 			t.Fatal(err)
