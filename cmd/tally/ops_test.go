@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -117,6 +118,12 @@ func TestBar(t *testing.T) {
 	b.end()
 	if err.Len() > 0 {
 		t.Errorf("%q on no terminal", err.String())
+	}
+	// A call that is over before its first report has been seen too.
+	quick := (&app{Stderr: &err, isTerminal: func(io.Writer) bool { return true }}).newBar("verify")
+	quick.end()
+	if !strings.Contains(err.String(), "verify [") {
+		t.Errorf("a quick call shows %q", err.String())
 	}
 }
 

@@ -19,8 +19,12 @@ type bar struct {
 	on   bool
 }
 
+// newBar draws the empty bar at once, so that a call which is over before it
+// has told how far it is has said what it does all the same.
 func (a *app) newBar(what string) *bar {
-	return &bar{a: a, what: what, on: a.showsProgress()}
+	b := &bar{a: a, what: what, on: a.showsProgress()}
+	b.show(server.Progress{})
+	return b
 }
 
 // showsProgress reports whether somebody looks at how far a call is: a person
@@ -72,6 +76,9 @@ func (b *bar) line(p server.Progress) string {
 		part = min(float64(p.Done)/float64(p.Total), 1)
 	}
 	full := int(part * barWidth)
+	if p.Total == 0 {
+		return fmt.Sprintf("%s [%s]", b.what, strings.Repeat(".", barWidth))
+	}
 	return fmt.Sprintf("%s [%s%s] %3.0f%%  %d of %d entries", b.what, strings.Repeat("#", full), strings.Repeat(".", barWidth-full), 100*part, p.Done, p.Total)
 }
 
