@@ -23,10 +23,14 @@ var arrows = []struct {
 	{folder: "server", may: []string{"hlc", "oplog", "query", "replica", "server"}, why: "nothing below may know of tools"},
 	{folder: "internal/sim", may: []string{"hlc", "oplog", "query", "replica", "server", "internal/sim"}, why: "the simulation drives real cores and folds"},
 	{folder: "internal/repotest", why: "rules read files, they import nothing"},
+	{folder: kit, why: "bad input is made for everybody's tests"},
 	{folder: "internal", may: []string{"hlc", "oplog", "query", "replica", "server", "internal"}, why: "tests of the whole"},
 	{folder: "bench", may: []string{"hlc", "oplog", "query", "bench"}, why: "a module of its own, with the engines that the log is compared with"},
 	{folder: "cmd", may: []string{"hlc", "oplog", "query", "replica", "server", "cmd", "internal"}, why: "the program wires everything"},
 }
+
+// kit is what the tests of every folder may import, and nothing but tests.
+const kit = "internal/hostile"
 
 // TestArrows holds section 4 of the design: hlc <- oplog <- query, replica <-
 // server <- cmd; query and replica do not know each other.
@@ -54,7 +58,9 @@ func TestArrows(t *testing.T) {
 			}
 			allowed := a.may
 			if s.test {
-				allowed = append(append([]string{a.folder}, allowed...), a.tests...)
+				allowed = append(append([]string{a.folder, kit}, allowed...), a.tests...)
+			} else if below(target, kit) {
+				t.Errorf("%s imports %s: only tests may", s.path, imp)
 			}
 			if !anyBelow(target, allowed) {
 				t.Errorf("%s imports %s: %s", s.path, imp, a.why)
