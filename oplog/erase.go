@@ -192,23 +192,29 @@ func (g *group) foldErase(e *Entry) error {
 			continue
 		}
 		state := byte(eraseDone) // nothing here to erase yet; strip sees to what comes
+		absent := func() error { return nil }
 		switch p, err := g.find(h); {
 		case err == nil:
 			have, _, err := getEntry(g.b.get, p)
 			if err != nil {
 				return err
 			}
-			if !g.l.content[have.Kind] {
+			if !g.l.content[have.Kind] && (have.Present() || g.l.known[have.Kind]) {
 				continue // refused: structural kinds stay
 			}
 			if have.Present() {
 				state = erasePending
+			} else {
+				absent = func() error { return g.forgive(p, &have) }
 			}
 		case !errors.Is(err, ErrNotFound):
 			return err
 		}
 		g.b.set(eraseKey(h), append(ref[:len(ref):len(ref)], state))
 		g.erases = append(g.erases, *h)
+		if err := absent(); err != nil {
+			return err
+		}
 		if state == erasePending {
 			g.erasing++
 		}

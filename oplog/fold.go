@@ -223,8 +223,10 @@ func (g *group) judge(ln *lane, e *Entry) (state byte, reason string, err error)
 			return 0, "", fatal(err)
 		}
 		switch {
-		case d.Quarantine:
+		case d.Quarantine && (structural || g.heldBefore(ln, e.Seq) == 0):
 			return stateQuarantined, d.Reason, nil
+		case d.Quarantine:
+			// What it lies behind may be the word that it is to be judged by (I9).
 		case d.Hold:
 			return stateHeld, d.Reason, nil
 		}
@@ -263,6 +265,14 @@ func isStructural(kind string) bool { return len(kind) > 6 && kind[:6] == "tally
 // place stores an entry in the given state; a visible one is folded and gets
 // its arrival number. Folding may turn visible into quarantined.
 func (g *group) place(ln *lane, e *Entry, state byte, reason string) error {
+	if g.owes(e) {
+		if err := g.owe(ln, e); err != nil {
+			return err
+		}
+		if state == stateVisible {
+			state, reason = stateOwed, reasonOwed
+		}
+	}
 	if state == stateVisible {
 		var q *QuarantineError
 		switch err := g.fold(e); {
@@ -306,7 +316,7 @@ func clip(s string, n int) string {
 // remains in any view.
 func (g *group) fold(e *Entry) error {
 	if !e.Present() {
-		return nil // erased or owed: folds as absent
+		return nil // erased: folds as absent
 	}
 	if e.Kind == kindErase {
 		// The rows of projections that see erases come on top; none refuses what

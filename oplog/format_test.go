@@ -71,7 +71,7 @@ func TestA4_FormatPageStatesLimits(t *testing.T) {
 // The page names each table of the store, and none that is not there; and the
 // offsets of what a head signs.
 func TestL8_FormatPageNamesTables(t *testing.T) {
-	tables := []byte{tabMeta, tabLane, tabEntry, tabArr, tabHash, tabOp, tabHead, tabCheck, tabAside, tabView, tabInfo, tabErase, tabAmend, tabBlob, tabChunk, tabName, tabUpload}
+	tables := []byte{tabMeta, tabLane, tabEntry, tabArr, tabHash, tabOp, tabHead, tabCheck, tabAside, tabView, tabInfo, tabErase, tabAmend, tabOwed, tabBlob, tabChunk, tabName, tabUpload}
 	page := readFormat(t)
 	var got []byte
 	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z])` \\|").FindAllStringSubmatch(page, -1) {

@@ -161,6 +161,14 @@ func (j *ingestJob) apply(g *group) (more bool, err error) {
 			}
 			ln = next
 			if held {
+				if e.Present() && g.owed > 0 {
+					if g.b.full() {
+						return true, nil
+					}
+					if _, err := g.pay(place{ln.idx, e.Seq}, e); err != nil {
+						return false, err
+					}
+				}
 				j.pending.Duplicates++
 				continue
 			}

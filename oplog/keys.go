@@ -22,6 +22,7 @@ import (
 //	v <view> 0 gen1 <key>  rows of a view, of one generation
 //	w <view>               version 4, digest 16, row count 8, generation 1 of a view
 //	z hash32               an entry that is to be erased: Ref of the erase, state 1
+//	q class1 lane4 seq8   an entry that is owed: state 1, its hash 32, since when in unix ms 8
 //	y origin16 seq8 hash32 an amended entry and those before: lowest stamp of its amends 8, state 1
 //	b hash32               a blob: state 1, size 8, number of its chunks' run 8, chunks here 4
 //	k run8 index4          a chunk of a blob
@@ -41,6 +42,7 @@ const (
 	tabInfo  = 'w'
 	tabErase = 'z'
 	tabAmend = 'y'
+	tabOwed  = 'q'
 
 	tabBlob   = 'b'
 	tabChunk  = 'k'
@@ -53,6 +55,7 @@ const (
 	stateVisible     = 1 // folded, has an arrival number
 	stateHeld        = 2 // waits for its time or for its device's admission
 	stateQuarantined = 3 // cannot be folded by this version
+	stateOwed        = 4 // its payload is not here and not erased
 )
 
 const (
@@ -101,6 +104,13 @@ const amendKeyLen = 1 + 16 + 8 + 32
 func amendKey(o OriginID, t Tip) []byte {
 	b := append(append(make([]byte, 0, amendKeyLen), tabAmend), o[:]...)
 	return append(binary.BigEndian.AppendUint64(b, t.Seq), t.Hash[:]...)
+}
+
+const owedKeyLen = 1 + 1 + 4 + 8
+
+func owedKey(class byte, p place) []byte {
+	b := append(make([]byte, 0, owedKeyLen), tabOwed, class)
+	return append(b, p.bytes()...)
 }
 
 func blobKey(h *Hash) []byte { return append([]byte{tabBlob}, h[:]...) }

@@ -147,11 +147,13 @@ type Log struct {
 	aside    int    // entries held
 	erasing  int    // entries named by an erase whose bytes are still here
 	amending int    // named entries that wait for ApplyAmends
+	owed     int    // entries whose payload is owed
 	self     Origin // the own incarnation; without tips before its birth
 	reason   string // why the own incarnation is a new one; empty when it is not
 
 	missing   map[Hash]MissingBlob // named and not whole here
 	blobEpoch uint64
+	owedEpoch uint64
 }
 
 // Open opens or creates the log in cfg.Dir and brings its views up to date.
@@ -314,6 +316,9 @@ func (l *Log) load(ctx context.Context) error {
 	}
 	for _, ln := range l.lanes {
 		// C1: above every own stamp, and above every other that is not held. The
+	if err := l.loadOwed(snap); err != nil {
+		return err
+	}
 		// stamps of a given-up incarnation count like another origin's, so that a
 		// wrong clock does not outlive it.
 		own := ln.id == l.w.id

@@ -184,7 +184,8 @@ type Aside struct {
 	Kind   string
 	Author string
 	Reason string
-	Held   bool // waits; otherwise quarantined
+	Held   bool // waits for its time or its device's admission
+	Owed   bool // waits for its payload; neither: quarantined
 }
 
 // ViewInfo describes a view: a digest of its rows that does not depend on

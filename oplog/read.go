@@ -269,7 +269,7 @@ func (l *Log) Aside(limit int) ([]Aside, error) {
 		if err != nil {
 			return false, err
 		}
-		out = append(out, Aside{Ref: e.Ref(), Kind: e.Kind, Author: e.Author, Reason: string(value[1:]), Held: value[0] == stateHeld})
+		out = append(out, Aside{Ref: e.Ref(), Kind: e.Kind, Author: e.Author, Reason: string(value[1:]), Held: value[0] == stateHeld, Owed: value[0] == stateOwed})
 		return true, nil
 	})
 	return out, err

@@ -72,6 +72,9 @@ type group struct {
 	amending int    // named entries that wait for ApplyAmends
 	blobs    []Hash // blobs whose record changed
 
+	owed      int  // entries whose payload is owed
+	owedMoved bool // some became owed, or ceased to be by an erase
+
 	answers []answer
 	payload int
 }
@@ -96,6 +99,9 @@ type groupMark struct {
 	erasing  int
 	amending int
 	blobs    int
+
+	owed      int
+	owedMoved bool
 }
 
 // newGroup starts a group on top of prev, or on the store when prev is nil.
@@ -105,13 +111,13 @@ func (l *Log) newGroup(prev *group) *group {
 		g.b = newBatch(prev.b)
 		g.nlanes, g.arrival, g.held = prev.nlanes, prev.arrival, prev.held
 		g.infos, g.erasing = append([]viewState(nil), prev.infos...), prev.erasing
-		g.amending = prev.amending
+		g.amending, g.owed = prev.amending, prev.owed
 		return g
 	}
 	g.b = newBatch(l.db.snapshot())
 	g.nlanes, g.arrival, g.held = uint32(len(l.lanes)), l.w.arrival, l.aside
 	g.infos, g.erasing = append([]viewState(nil), l.infos...), l.erasing
-	g.amending = l.amending
+	g.amending, g.owed = l.amending, l.owed
 	return g
 }
 
@@ -120,7 +126,7 @@ func (g *group) mark() groupMark {
 		mark: g.b.mark(), lanes: make(map[uint32]*lane, len(g.lanes)), byID: make(map[OriginID][]uint32, len(g.byID)),
 		nlanes: g.nlanes, arrival: g.arrival, infos: append([]viewState(nil), g.infos...), held: g.held,
 		maxSeen: g.maxSeen, ceiling: g.ceiling, recheck: g.recheck, erases: len(g.erases), erasing: g.erasing,
-		blobs: len(g.blobs), amending: g.amending,
+		blobs: len(g.blobs), amending: g.amending, owed: g.owed, owedMoved: g.owedMoved,
 	}
 	for k, v := range g.lanes {
 		c := *v
@@ -138,6 +144,7 @@ func (g *group) rollback(m groupMark) {
 	g.infos, g.held, g.maxSeen, g.ceiling, g.recheck = m.infos, m.held, m.maxSeen, m.ceiling, m.recheck
 	g.erases, g.erasing, g.amending = g.erases[:m.erases], m.erasing, m.amending
 	g.blobs = g.blobs[:m.blobs]
+	g.owed, g.owedMoved = m.owed, m.owedMoved
 }
 
 // lane returns the group's own copy of an origin's first lane, nil if unknown.
@@ -629,7 +636,10 @@ func (l *Log) publish(g *group) {
 	}
 	l.self = Origin{ID: l.w.id, Key: l.key, Incarnation: l.w.birth.Incarnation, Self: true}
 	l.infos = g.infos
-	l.erasing, l.amending = g.erasing, g.amending
+	l.erasing, l.amending, l.owed = g.erasing, g.amending, g.owed
+	if g.owedMoved {
+		l.owedEpoch++
+	}
 	for _, h := range g.erases {
 		l.w.erased[h] = true
 	}
