@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -65,7 +66,7 @@ patch without its last newline, are on stderr.`,
 		Example: "  tally artifact put fix.patch\n  make 2>&1 | tally artifact put --kind log - --metadata '{\"target\": \"all\"}'",
 		Args:    positional("FILE"),
 		RunE: func(cmd *cobra.Command, words []string) error {
-			s, err := session(a.agent, a.Dir, "cli")
+			s, err := a.session("cli")
 			if err != nil {
 				return err
 			}
@@ -84,18 +85,15 @@ patch without its last newline, are on stderr.`,
 				}
 				q.Metadata = json.RawMessage(metadata)
 			}
-			c, err := a.connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			bar := a.bytesBar("storing", src.size)
-			raw, err := c.PutArtifact(cmd.Context(), q, func() (io.Reader, error) {
-				bar.Reset()
-				r, err := src.open()
-				return io.TeeReader(r, bar), err
+			raw, err := ask(cmd.Context(), a, func(ctx context.Context, c *server.Client) (json.RawMessage, error) {
+				bar := a.bytesBar("storing", src.size)
+				defer bar.Close()
+				return c.PutArtifact(ctx, q, func() (io.Reader, error) {
+					bar.Reset()
+					r, err := src.open()
+					return io.TeeReader(r, bar), err
+				})
 			})
-			bar.Close()
 			if err != nil {
 				return err
 			}
@@ -132,31 +130,28 @@ that of the entry, and said with --output. An entry arrives before its content:
 		Example: "  tally artifact get art_20260102T030405_0123456789ab | git apply\n  tally artifact get art_20260102T030405_0123456789ab --output fix.patch --wait 1m",
 		Args:    positional("ID"),
 		RunE: func(cmd *cobra.Command, words []string) error {
-			s, err := session(a.agent, a.Dir, "cli")
+			s, err := a.session("cli")
 			if err != nil {
 				return err
 			}
-			c, err := a.connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			w, done := a.Stdout, func(bool) error { return nil }
-			if out != "" {
-				if w, done, err = a.newFile(out); err != nil {
-					return err
+			raw, err := ask(cmd.Context(), a, func(ctx context.Context, c *server.Client) (raw json.RawMessage, err error) {
+				w, done := a.Stdout, func(bool) error { return nil }
+				if out != "" {
+					if w, done, err = a.newFile(out); err != nil {
+						return nil, err
+					}
 				}
-			}
-			bar := a.bytesBar("reading", -1)
-			var raw json.RawMessage
-			err = retryMissing(cmd.Context(), wait, func() (err error) {
-				raw, err = c.GetArtifact(cmd.Context(), server.ArtifactGet{Session: s, ID: words[0]}, io.MultiWriter(w, bar))
-				return err
+				bar := a.bytesBar("reading", -1)
+				err = retryMissing(ctx, wait, func() (err error) {
+					raw, err = c.GetArtifact(ctx, server.ArtifactGet{Session: s, ID: words[0]}, io.MultiWriter(w, bar))
+					return err
+				})
+				bar.Close()
+				if e := done(err == nil); err == nil {
+					err = e
+				}
+				return raw, err
 			})
-			bar.Close()
-			if e := done(err == nil); err == nil {
-				err = e
-			}
 			if err != nil {
 				return err
 			}
@@ -187,16 +182,12 @@ func newArtifactList(a *app) *cobra.Command {
 		Example: "  tally artifact list --limit 5\n  tally artifact list --json",
 		Args:    positional(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := session(a.agent, a.Dir, "cli")
+			s, err := a.session("cli")
 			if err != nil {
 				return err
 			}
-			c, err := a.connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			raw, err := c.Artifacts(cmd.Context(), server.ArtifactQuery{Session: s, Limit: limit, Offset: offset})
+			q := server.ArtifactQuery{Session: s, Limit: limit, Offset: offset}
+			raw, err := ask(cmd.Context(), a, func(ctx context.Context, c *server.Client) (json.RawMessage, error) { return c.Artifacts(ctx, q) })
 			if err != nil {
 				return err
 			}

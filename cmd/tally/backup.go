@@ -104,13 +104,8 @@ mesh nobody could: use --with-key then, and keep the file as safe as the machine
 			if err != nil {
 				return err
 			}
-			c, err := a.connect(cmd.Context())
+			health, err := ask(cmd.Context(), a, ops[server.Health]("health", nil))
 			if err != nil {
-				return err
-			}
-			defer c.Close()
-			var health server.Health
-			if err := c.Ops(cmd.Context(), "health", struct{}{}, &health); err != nil {
 				return err
 			}
 			if len(health.Peers) == 0 && !withKey {
@@ -129,7 +124,7 @@ mesh nobody could: use --with-key then, and keep the file as safe as the machine
 			if err != nil {
 				return err
 			}
-			n, err := a.backup(cmd.Context(), c, words[0], head, to)
+			n, err := a.backup(cmd.Context(), words[0], head, to)
 			if err != nil {
 				return err
 			}
@@ -142,28 +137,30 @@ mesh nobody could: use --with-key then, and keep the file as safe as the machine
 	return cmd
 }
 
-func (a *app) backup(ctx context.Context, c *server.Client, path string, head backupHead, to []age.Recipient) (n oplog.PackCounts, err error) {
+func (a *app) backup(ctx context.Context, path string, head backupHead, to []age.Recipient) (n oplog.PackCounts, err error) {
 	open, err := head.append(nil)
 	if err != nil {
 		return n, err
 	}
-	err = a.writeNew(path, func(w io.Writer) error {
-		sealed, err := age.Encrypt(w, to...)
-		if err != nil {
-			return fmt.Errorf("encrypt: %w", err)
-		}
-		if _, err := sealed.Write(open); err != nil {
-			return fmt.Errorf("encrypt: %w", err)
-		}
-		bar := a.bytesBar("backing up", -1)
-		defer bar.Close()
-		if n, err = c.ExportPack(ctx, true, io.MultiWriter(sealed, bar)); err != nil {
-			return err
-		}
-		if err := sealed.Close(); err != nil {
-			return fmt.Errorf("encrypt: %w", err)
-		}
-		return nil
+	err = a.withOwner(ctx, func(c *server.Client) error {
+		return a.writeNew(path, func(w io.Writer) error {
+			sealed, err := age.Encrypt(w, to...)
+			if err != nil {
+				return fmt.Errorf("encrypt: %w", err)
+			}
+			if _, err := sealed.Write(open); err != nil {
+				return fmt.Errorf("encrypt: %w", err)
+			}
+			bar := a.bytesBar("backing up", -1)
+			defer bar.Close()
+			if n, err = c.ExportPack(ctx, true, io.MultiWriter(sealed, bar)); err != nil {
+				return err
+			}
+			if err := sealed.Close(); err != nil {
+				return fmt.Errorf("encrypt: %w", err)
+			}
+			return nil
+		})
 	})
 	return n, err
 }

@@ -51,7 +51,7 @@ func (m args) encode() (json.RawMessage, error) {
 // call runs one tool as the person or agent at the command line and returns
 // the result as it came.
 func (a *app) call(ctx context.Context, tool string, in args) (json.RawMessage, error) {
-	s, err := session(a.agent, a.Dir, "cli")
+	s, err := a.session("cli")
 	if err != nil {
 		return nil, err
 	}
@@ -59,17 +59,17 @@ func (a *app) call(ctx context.Context, tool string, in args) (json.RawMessage, 
 	if err != nil {
 		return nil, err
 	}
-	c, err := a.connect(ctx)
-	if err != nil {
-		return nil, err
+	out, err := ask(ctx, a, func(ctx context.Context, c *server.Client) (json.RawMessage, error) {
+		out, fail := c.Call(ctx, s, tool, raw, server.NewOpID())
+		if fail != nil {
+			return nil, fail
+		}
+		return out, nil
+	})
+	if err == nil {
+		a.warnSecrets(out)
 	}
-	defer c.Close()
-	out, fail := c.Call(ctx, s, tool, raw, server.NewOpID())
-	if fail != nil {
-		return nil, fail
-	}
-	a.warnSecrets(out)
-	return out, nil
+	return out, err
 }
 
 // warnSecrets says when what was written likely holds a secret.
@@ -91,7 +91,7 @@ func (a *app) warnSecrets(out json.RawMessage) {
 	a.say("%s", oneLine(r.Warning, 300))
 }
 
-// show prints a result: as it came with --json, else through human.
+// show prints the result of a tool: as it came with --json, else through human.
 func show[T any](a *app, raw json.RawMessage, human func(T) error) error {
 	if a.json {
 		return a.printJSON(raw)

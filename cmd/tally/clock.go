@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -20,32 +21,28 @@ right.`,
 		Example: "  tally clock\n  tally clock --json | jq '.future[].label'",
 		Args:    positional(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.connect(cmd.Context())
+			ans, err := ask(cmd.Context(), a, ops[server.ClockAnswer]("clock", nil))
 			if err != nil {
 				return err
 			}
-			defer c.Close()
-			var ans server.ClockAnswer
-			if err := c.Ops(cmd.Context(), "clock", struct{}{}, &ans); err != nil {
-				return err
-			}
-			if a.json {
-				return a.printJSON(ans)
-			}
-			fmt.Fprintf(a.Stdout, "wall   %s\nclock  %s\nbound  %s\n", ans.Wall, ans.HLC, milliseconds(ans.BoundMS))
-			if ans.Outlier {
-				fmt.Fprintf(a.Stdout, "\nthis machine's clock is the one that is wrong: most others are %s\nset it; until then this replica writes no claims, renewals and amends\n", aheadText(ans.OffsetMS))
-			}
-			if len(ans.Future) == 0 {
-				fmt.Fprintln(a.Stdout, "\nnothing is stamped further ahead than that")
-				return nil
-			}
-			fmt.Fprintln(a.Stdout)
-			return a.table(clockColumns, clockRows(ans.Future))
+			return a.tell(ans, func() error { return a.printClock(&ans) })
 		},
 	}
 	cmd.AddCommand(newClockAmend(a))
 	return cmd
+}
+
+func (a *app) printClock(ans *server.ClockAnswer) error {
+	fmt.Fprintf(a.Stdout, "wall   %s\nclock  %s\nbound  %s\n", ans.Wall, ans.HLC, milliseconds(ans.BoundMS))
+	if ans.Outlier {
+		fmt.Fprintf(a.Stdout, "\nthis machine's clock is the one that is wrong: most others are %s\nset it; until then this replica writes no claims, renewals and amends\n", aheadText(ans.OffsetMS))
+	}
+	if len(ans.Future) == 0 {
+		fmt.Fprintln(a.Stdout, "\nnothing is stamped further ahead than that")
+		return nil
+	}
+	fmt.Fprintln(a.Stdout)
+	return a.table(clockColumns, clockRows(ans.Future))
 }
 
 var clockColumns = []string{"REPLICA", "ORIGIN", "HELD", "UP TO", "AHEAD", "RELEASED", "ITS CLOCK"}
@@ -88,53 +85,49 @@ goes on in a new incarnation, by the clock.`,
 		Example: "  tally clock amend laptop --dry-run\n  tally clock amend laptop --yes",
 		Args:    positional("ORIGIN|LABEL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			s, err := session(a.agent, a.Dir, "cli")
-			if err != nil {
-				return err
-			}
-			q := server.AmendRequest{Session: s, Origin: args[0], OpID: server.NewOpID(), DryRun: true}
-			var ans server.AmendAnswer
-			if dry || !yes {
-				if err := c.Ops(cmd.Context(), "amend", q, &ans); err != nil {
-					return err
-				}
-				if !dry || !a.json {
-					if err := a.table(clockColumns, clockRows(ans.Lines)); err != nil {
-						return err
-					}
-				}
-			}
-			if dry {
-				if a.json {
-					return a.printJSON(ans)
-				}
-				fmt.Fprintf(a.Stdout, "would count as stamped %s\n", shortTime(ans.CountAs))
-				return nil
-			}
-			if !yes {
-				if err := a.confirm(fmt.Sprintf("let all that count as stamped %s, on every replica?", shortTime(ans.CountAs))); err != nil {
-					return err
-				}
-			}
-			q.DryRun = false
-			if err := c.Ops(cmd.Context(), "amend", q, &ans); err != nil {
-				return err
-			}
-			if a.json {
-				return a.printJSON(ans)
-			}
-			for _, l := range ans.Lines {
-				fmt.Fprintf(a.Stdout, "amended %s up to seq %d\n", oneLine(l.Label, 40), l.Last)
-			}
-			return nil
+			return a.amend(cmd.Context(), args[0], dry, yes)
 		},
 	}
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "only show what would be amended")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	return cmd
+}
+
+func (a *app) amend(ctx context.Context, origin string, dry, yes bool) error {
+	s, err := a.session("cli")
+	if err != nil {
+		return err
+	}
+	q := server.AmendRequest{Session: s, Origin: origin, OpID: server.NewOpID(), DryRun: true}
+	if dry || !yes {
+		plan, err := ask(ctx, a, ops[server.AmendAnswer]("amend", q))
+		if err != nil {
+			return err
+		}
+		if !dry || !a.json {
+			if err := a.table(clockColumns, clockRows(plan.Lines)); err != nil {
+				return err
+			}
+		}
+		if dry {
+			return a.tell(plan, func() error {
+				fmt.Fprintf(a.Stdout, "would count as stamped %s\n", shortTime(plan.CountAs))
+				return nil
+			})
+		}
+		if err := a.confirm(fmt.Sprintf("let all that count as stamped %s, on every replica?", shortTime(plan.CountAs))); err != nil {
+			return err
+		}
+	}
+	q.DryRun = false
+	ans, err := ask(ctx, a, ops[server.AmendAnswer]("amend", q))
+	if err != nil {
+		return err
+	}
+	return a.tell(ans, func() error {
+		for _, l := range ans.Lines {
+			fmt.Fprintf(a.Stdout, "amended %s up to seq %d\n", oneLine(l.Label, 40), l.Last)
+		}
+		return nil
+	})
 }

@@ -70,11 +70,7 @@ was mended only in part.`,
 			}
 			d := &doctor{a: a, h: h, fix: fix}
 			d.run(cmd.Context())
-			if a.json {
-				err = a.printJSON(d.d)
-			} else {
-				err = d.print()
-			}
+			err = a.tell(d.d, d.print)
 			if code := d.exit(); err == nil && code != exitOK {
 				err = quiet{code}
 			}
@@ -148,8 +144,9 @@ func (d *doctor) run(ctx context.Context) {
 	}
 	defer c.Close()
 	d.versions(c)
-	var health server.Health
-	if err := c.Ops(ctx, "health", struct{}{}, &health); err != nil {
+	look := ops[server.Health]("health", nil)
+	health, err := look(ctx, c)
+	if err != nil {
 		d.add("owner", checkFail, hintOf(err), "it does not say how it is: %s", messageOf(err))
 		return
 	}
@@ -163,7 +160,7 @@ func (d *doctor) run(ctx context.Context) {
 	d.mail(ctx, c)
 	d.former()
 	if d.fix {
-		if err := c.Ops(ctx, "health", struct{}{}, &health); err == nil {
+		if health, err := look(ctx, c); err == nil {
 			d.d.After = &mainCounts{health.Entries, health.Views}
 		}
 	}
@@ -224,12 +221,8 @@ func (d *doctor) owner(ctx context.Context) *server.Client {
 }
 
 func (d *doctor) log(ctx context.Context, c *server.Client) {
-	verify := func() (v server.Verified, err error) {
-		b := d.a.newBar("verify")
-		defer b.end()
-		return v, c.Long(ctx, "verify", struct{}{}, b.show, &v)
-	}
-	v, err := verify()
+	verify := long[server.Verified](d.a, "verify")
+	v, err := verify(ctx, c)
 	if err != nil {
 		d.add("log", checkFail, hintOf(err), "it cannot be read through: %s", messageOf(err))
 		return
@@ -245,12 +238,9 @@ func (d *doctor) log(ctx context.Context, c *server.Client) {
 		return
 	}
 	if d.fix {
-		var r server.Rebuilt
-		b := d.a.newBar("rebuild")
-		err := c.Long(ctx, "rebuild", struct{}{}, b.show, &r)
-		b.end()
+		r, err := long[server.Rebuilt](d.a, "rebuild")(ctx, c)
 		if err == nil {
-			v, err = verify()
+			v, err = verify(ctx, c)
 		}
 		if err == nil && len(v.InViews) == 0 {
 			d.add("views", checkFixed, "", "folded anew from %s", pluralOf(r.Entries, "entry", "entries"))

@@ -38,15 +38,10 @@ have read.`,
 			if !status && reason == "" {
 				return usage("reason", "it is kept for good: say why, not what", "--reason is missing")
 			}
-			c, err := a.connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
 			if status {
-				return a.eraseStatus(cmd.Context(), c)
+				return a.eraseStatus(cmd.Context())
 			}
-			return a.erase(cmd.Context(), c, ids, reason, yes)
+			return a.erase(cmd.Context(), ids, reason, yes)
 		},
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the record; it cannot be erased")
@@ -55,14 +50,14 @@ have read.`,
 	return cmd
 }
 
-func (a *app) erase(ctx context.Context, c *server.Client, ids []string, reason string, yes bool) error {
-	s, err := session(a.agent, a.Dir, "cli")
+func (a *app) erase(ctx context.Context, ids []string, reason string, yes bool) error {
+	s, err := a.session("cli")
 	if err != nil {
 		return err
 	}
 	q := server.EraseRequest{Session: s, IDs: ids, Reason: reason, OpID: server.NewOpID(), DryRun: true}
-	var ans server.EraseAnswer
-	if err := c.Ops(ctx, "erase", q, &ans); err != nil {
+	ans, err := ask(ctx, a, ops[server.EraseAnswer]("erase", q))
+	if err != nil {
 		return err
 	}
 	if !yes {
@@ -74,12 +69,13 @@ func (a *app) erase(ctx context.Context, c *server.Client, ids []string, reason 
 		}
 	}
 	q.DryRun = false
-	if err := c.Ops(ctx, "erase", q, &ans); err != nil {
+	if ans, err = ask(ctx, a, ops[server.EraseAnswer]("erase", q)); err != nil {
 		return err
 	}
-	if a.json {
-		return a.printJSON(ans)
-	}
+	return a.tell(ans, func() error { return a.printErased(&ans) })
+}
+
+func (a *app) printErased(ans *server.EraseAnswer) error {
 	for _, e := range ans.Entries {
 		what := "erased"
 		if e.Already {
@@ -103,26 +99,26 @@ func appliedText(done bool) string {
 	return "not yet"
 }
 
-func (a *app) eraseStatus(ctx context.Context, c *server.Client) error {
-	var list struct {
+func (a *app) eraseStatus(ctx context.Context) error {
+	type erasures struct {
 		Erasures []server.EraseState `json:"erasures"`
 	}
-	if err := c.Ops(ctx, "erasures", struct{}{}, &list); err != nil {
+	list, err := ask(ctx, a, ops[erasures]("erasures", nil))
+	if err != nil {
 		return err
 	}
-	if a.json {
-		return a.printJSON(list)
-	}
-	if len(list.Erasures) == 0 {
-		fmt.Fprintln(a.Stdout, "nothing was erased")
-	}
-	for _, e := range list.Erasures {
-		fmt.Fprintf(a.Stdout, "%s  %s  %s  %s\n", shortTime(e.Time), pluralOf(len(e.Hashes), "entry", "entries"), oneLine(e.Author, 80), oneLine(e.Reason, 200))
-		for _, r := range e.Replicas {
-			fmt.Fprintf(a.Stdout, "  %s: %s\n", oneLine(r.Label, 40), appliedText(r.Applied))
+	return a.tell(list, func() error {
+		if len(list.Erasures) == 0 {
+			fmt.Fprintln(a.Stdout, "nothing was erased")
 		}
-	}
-	return nil
+		for _, e := range list.Erasures {
+			fmt.Fprintf(a.Stdout, "%s  %s  %s  %s\n", shortTime(e.Time), pluralOf(len(e.Hashes), "entry", "entries"), oneLine(e.Author, 80), oneLine(e.Reason, 200))
+			for _, r := range e.Replicas {
+				fmt.Fprintf(a.Stdout, "  %s: %s\n", oneLine(r.Label, 40), appliedText(r.Applied))
+			}
+		}
+		return nil
+	})
 }
 
 // confirm asks on the terminal; where there is none, it wants --yes.

@@ -95,7 +95,7 @@ func (a *app) watch(ctx context.Context, f eventFilter, w watchFlags) error {
 	if err != nil {
 		return err
 	}
-	s, err := session(a.agent, a.Dir, "cli")
+	s, err := a.session("cli")
 	if err != nil {
 		return err
 	}

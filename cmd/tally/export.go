@@ -92,33 +92,29 @@ func (a *app) writeOut(path string, fn func(io.Writer) error) error {
 
 // exported calls fn with each row of an export.
 func (a *app) exported(ctx context.Context, q server.MemoryExport, fn func(raw json.RawMessage) error) (n int, err error) {
-	s, err := session(a.agent, a.Dir, "export")
-	if err != nil {
+	if q.Session, err = a.session("export"); err != nil {
 		return 0, err
 	}
-	c, err := a.connect(ctx)
-	if err != nil {
-		return 0, err
-	}
-	defer c.Close()
-	bar := a.countBar("exporting", -1)
-	defer bar.Close()
-	for q.Session = s; ; {
-		part, err := c.ExportMemory(ctx, q)
-		if err != nil {
-			return n, err
-		}
-		for _, raw := range part.Rows {
-			if err := fn(raw); err != nil {
+	return ask(ctx, a, func(ctx context.Context, c *server.Client) (n int, err error) {
+		bar := a.countBar("exporting", -1)
+		defer bar.Close()
+		for {
+			part, err := c.ExportMemory(ctx, q)
+			if err != nil {
 				return n, err
 			}
-			n++
+			for _, raw := range part.Rows {
+				if err := fn(raw); err != nil {
+					return n, err
+				}
+				n++
+			}
+			bar.Add(len(part.Rows))
+			if q.After = part.Next; !part.More {
+				return n, nil
+			}
 		}
-		bar.Add(len(part.Rows))
-		if q.After = part.Next; !part.More {
-			return n, nil
-		}
-	}
+	})
 }
 
 func (a *app) exportJSONL(ctx context.Context, w io.Writer, q server.MemoryExport) error {

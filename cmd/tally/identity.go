@@ -9,6 +9,9 @@ import (
 	"tallystick/server"
 )
 
+// session says on whose behalf a verb calls, and as which kind of client.
+func (a *app) session(client string) (server.Session, error) { return session(a.agent, a.Dir, client) }
+
 // session says on whose behalf this process calls (I8): --agent, or the OS
 // user when there is none, with the project of the working directory. mcp
 // without --agent is unbound; that is the caller's to decide.

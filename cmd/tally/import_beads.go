@@ -49,11 +49,10 @@ tombstones are not imported; how many there are is said.`,
 			if err != nil {
 				return err
 			}
-			if a.json {
-				err = a.printJSON(res)
-			} else {
+			err = a.tell(res, func() error {
 				a.printImport(res)
-			}
+				return nil
+			})
 			if err == nil && len(res.Errors) > 0 {
 				return quiet{exitPartial}
 			}
@@ -66,7 +65,7 @@ tombstones are not imported; how many there are is said.`,
 }
 
 func (a *app) importBeads(ctx context.Context, file, stream string, dry bool) (*importResult, error) {
-	s, err := session(a.agent, a.Dir, "import")
+	s, err := a.session("import")
 	if err != nil {
 		return nil, err
 	}
@@ -75,24 +74,36 @@ func (a *app) importBeads(ctx context.Context, file, stream string, dry bool) (*
 		return nil, err
 	}
 	res := &importResult{File: file, DryRun: dry, Lines: beads.Lines, SkippedTombstones: beads.SkippedTombstones, Errors: beads.Errors, NotImported: beads.NotImported}
-	c, err := a.connect(ctx)
+	err = importChunks(ctx, a, server.BeadsChunks(beads.Rows), func(c *server.Client, rows []server.BeadsRow) error {
+		counts, err := c.ImportBeads(ctx, server.ImportRequest{Session: s, Stream: stream, Rows: rows, DryRun: dry})
+		res.ImportCounts.Add(counts)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	defer c.Close()
-	bar := a.countBar("importing", len(beads.Rows))
-	defer bar.Close()
-	done := 0
-	for _, rows := range server.BeadsChunks(beads.Rows) {
-		counts, err := c.ImportBeads(ctx, server.ImportRequest{Session: s, Stream: stream, Rows: rows, DryRun: dry})
-		if err != nil {
-			return nil, importError(err, done, len(beads.Rows))
-		}
-		res.ImportCounts.Add(counts)
-		done += len(rows)
-		bar.Add(len(rows))
-	}
 	return res, nil
+}
+
+// importChunks sends rows chunk by chunk and shows how far they are.
+func importChunks[R any](ctx context.Context, a *app, chunks [][]R, send func(*server.Client, []R) error) error {
+	all := 0
+	for _, rows := range chunks {
+		all += len(rows)
+	}
+	return a.withOwner(ctx, func(c *server.Client) error {
+		bar := a.countBar("importing", all)
+		defer bar.Close()
+		done := 0
+		for _, rows := range chunks {
+			if err := send(c, rows); err != nil {
+				return importError(err, done, all)
+			}
+			done += len(rows)
+			bar.Add(len(rows))
+		}
+		return nil
+	})
 }
 
 // importError says how far an import came; what went in stays and the rest

@@ -84,11 +84,10 @@ listed with file, line and reason and the rest goes in; the exit code is then 7.
 				if err != nil {
 					return err
 				}
-				if a.json {
-					err = a.printJSON(res)
-				} else {
+				err = a.tell(res, func() error {
 					a.printMemoryImport(res)
-				}
+					return nil
+				})
 				if err == nil && len(res.Errors) > 0 {
 					return quiet{exitPartial}
 				}
@@ -125,7 +124,7 @@ func (a *app) claudeFiles() []string {
 }
 
 func (a *app) importMemory(ctx context.Context, source importers.Source, paths []string, namespace string, dry bool) (*memoryImport, error) {
-	s, err := session(a.agent, a.Dir, "import")
+	s, err := a.session("import")
 	if err != nil {
 		return nil, err
 	}
@@ -147,22 +146,13 @@ func (a *app) importMemory(ctx context.Context, source importers.Source, paths [
 		res.Errors = append(res.Errors, read.Errors...)
 		rows = append(rows, read.Rows...)
 	}
-	c, err := a.connect(ctx)
+	err = importChunks(ctx, a, server.MemoryChunks(rows), func(c *server.Client, chunk []server.MemoryRow) error {
+		counts, err := c.ImportMemory(ctx, server.MemoryImport{Session: s, Rows: chunk, DryRun: dry})
+		res.Add(counts)
+		return err
+	})
 	if err != nil {
 		return nil, err
-	}
-	defer c.Close()
-	bar := a.countBar("importing", len(rows))
-	defer bar.Close()
-	done := 0
-	for _, chunk := range server.MemoryChunks(rows) {
-		counts, err := c.ImportMemory(ctx, server.MemoryImport{Session: s, Rows: chunk, DryRun: dry})
-		if err != nil {
-			return nil, importError(err, done, len(rows))
-		}
-		res.Add(counts)
-		done += len(chunk)
-		bar.Add(len(chunk))
 	}
 	return res, nil
 }

@@ -120,21 +120,21 @@ func (a *app) init(ctx context.Context, f initFlags) error {
 	for _, c := range list {
 		p.list = append(p.list, c.name)
 	}
-	con, err := a.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer con.Close()
-
 	r := initResult{DryRun: f.dryRun, Identities: []server.IdentityAnswer{}, Files: []*change{}, Commands: []string{}, Restart: []string{}}
 	names := map[*client]string{}
-	for _, c := range list {
-		id, err := a.mint(ctx, con, p, c, f)
-		if err != nil {
-			return err
+	err = a.withOwner(ctx, func(con *server.Client) error {
+		for _, c := range list {
+			id, err := a.mint(ctx, con, p, c, f)
+			if err != nil {
+				return err
+			}
+			r.Identities = append(r.Identities, id)
+			names[c] = id.Identity
 		}
-		r.Identities = append(r.Identities, id)
-		names[c] = id.Identity
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	r.Files = planRules(p, list, names)
 	if !f.noConfigs {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"time"
@@ -25,32 +26,27 @@ machine must reach one of the addresses in it.`,
 			if ttl <= 0 {
 				return usage("ttl", "give a time like 10m", "--ttl %v is not in the future", ttl)
 			}
-			c, err := a.connect(cmd.Context())
+			q := server.InviteRequest{TTLMillis: ttl.Milliseconds(), Addresses: addrs}
+			inv, err := ask(cmd.Context(), a, func(ctx context.Context, c *server.Client) (server.Invite, error) { return c.Invite(ctx, q) })
 			if err != nil {
 				return err
 			}
-			defer c.Close()
-			inv, err := c.Invite(cmd.Context(), server.InviteRequest{TTLMillis: ttl.Milliseconds(), Addresses: addrs})
-			if err != nil {
-				return err
-			}
-			if a.json {
-				return a.printJSON(inv)
-			}
-			fmt.Fprintln(a.Stdout, inv.Token)
-			a.say("on the other machine: tally join TOKEN")
-			a.say("it is good once, until %s", shortTime(inv.ExpiresAt))
-			loopback := len(inv.Addresses) > 0
-			for _, addr := range inv.Addresses {
-				a.say("  it will dial %s", addr)
-				host, _, _ := net.SplitHostPort(addr)
-				ip := net.ParseIP(host)
-				loopback = loopback && ip != nil && ip.IsLoopback()
-			}
-			if loopback {
-				a.say("these are reached from this machine only: for another one give --addr HOST:PORT, or --listen to tally up")
-			}
-			return nil
+			return a.tell(inv, func() error {
+				fmt.Fprintln(a.Stdout, inv.Token)
+				a.say("on the other machine: tally join TOKEN")
+				a.say("it is good once, until %s", shortTime(inv.ExpiresAt))
+				loopback := len(inv.Addresses) > 0
+				for _, addr := range inv.Addresses {
+					a.say("  it will dial %s", addr)
+					host, _, _ := net.SplitHostPort(addr)
+					ip := net.ParseIP(host)
+					loopback = loopback && ip != nil && ip.IsLoopback()
+				}
+				if loopback {
+					a.say("these are reached from this machine only: for another one give --addr HOST:PORT, or --listen to tally up")
+				}
+				return nil
+			})
 		},
 	}
 	cmd.Flags().DurationVar(&ttl, "ttl", 10*time.Minute, "how long the token is good, at most 24h")

@@ -48,18 +48,17 @@ it is missing there. One that was interrupted goes on at the next start.`,
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return a.printJSON(info)
-			}
-			fmt.Fprintf(a.Stdout, "joined %s as %s\n", info.Mesh, info.Label)
-			if info.Bring != nil {
-				a.printBrought(info.Bring)
-			}
-			a.say("admitted by %s; see tally status", info.Inviter)
-			if !info.Started {
-				a.say("start it with tally up")
-			}
-			return nil
+			return a.tell(info, func() error {
+				fmt.Fprintf(a.Stdout, "joined %s as %s\n", info.Mesh, info.Label)
+				if info.Bring != nil {
+					a.printBrought(info.Bring)
+				}
+				a.say("admitted by %s; see tally status", info.Inviter)
+				if !info.Started {
+					a.say("start it with tally up")
+				}
+				return nil
+			})
 		},
 	}
 	s.flags(cmd)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -54,22 +55,16 @@ says; or the newest entries of one replica, or those stamped since a time.`,
 				}
 				q.SinceMillis = t.UnixMilli()
 			}
-			c, err := a.connect(cmd.Context())
+			page, err := ask(cmd.Context(), a, ops[server.LogEntries]("show", q))
 			if err != nil {
 				return err
 			}
-			defer c.Close()
-			var page server.LogEntries
-			if err := c.Ops(cmd.Context(), "show", q, &page); err != nil {
-				return err
-			}
-			if a.json {
-				return a.printJSON(page)
-			}
-			if q.ID != "" {
-				return a.printEntry(page.Entries[0])
-			}
-			return a.printEntries(page)
+			return a.tell(page, func() error {
+				if q.ID != "" {
+					return a.printEntry(page.Entries[0])
+				}
+				return a.printEntries(page)
+			})
 		},
 	}
 	cmd.Flags().StringVar(&origin, "origin", "", "entries that this replica wrote: its label, or the start of an origin's id")
@@ -152,23 +147,17 @@ something is wrong; tally doctor says what to do about it.`,
 		Example: "  tally log verify\n  tally log verify --json | jq .findings",
 		Args:    positional(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.connect(cmd.Context())
+			v, err := ask(cmd.Context(), a, long[server.Verified](a, "verify"))
 			if err != nil {
 				return err
 			}
-			defer c.Close()
-			v, err := long[server.Verified](a, c, cmd, "verify", "verify")
-			if err != nil {
-				return err
-			}
-			if a.json {
-				err = a.printJSON(v)
-			} else {
+			err = a.tell(v, func() error {
 				fmt.Fprintf(a.Stdout, "%s, %s, %s, %s: %s\n", pluralOf(v.Entries, "entry", "entries"), plural(v.Payloads, "payload"), plural(v.Heads, "head"), plural(v.Rows, "row"), foundText(len(v.Findings), v.More))
 				for _, f := range v.Findings {
 					fmt.Fprintln(a.Stdout, oneLine(f, 300))
 				}
-			}
+				return nil
+			})
 			if err == nil && len(v.Findings) > 0 {
 				err = quiet{exitFailure}
 			}
@@ -200,17 +189,14 @@ docs/format-export.md. tally log import reads it on any replica of the same mesh
 		Example: "  tally log export today.pack\n  tally log export - | ssh desk tally log import -",
 		Args:    positional("FILE"),
 		RunE: func(cmd *cobra.Command, words []string) error {
-			c, err := a.connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
 			var n oplog.PackCounts
-			err = a.writeNew(words[0], func(w io.Writer) error {
-				bar := a.bytesBar("exporting", -1)
-				defer bar.Close()
-				n, err = c.ExportPack(cmd.Context(), false, io.MultiWriter(w, bar))
-				return err
+			err := a.withOwner(cmd.Context(), func(c *server.Client) error {
+				return a.writeNew(words[0], func(w io.Writer) (err error) {
+					bar := a.bytesBar("exporting", -1)
+					defer bar.Close()
+					n, err = c.ExportPack(cmd.Context(), false, io.MultiWriter(w, bar))
+					return err
+				})
 			})
 			if err != nil {
 				return err
@@ -288,25 +274,21 @@ nothing. A damaged file is refused; what came before the damage stays.`,
 				defer f.Close()
 				r, size = f, fileSize(f)
 			}
-			c, err := a.connect(cmd.Context())
+			n, err := ask(cmd.Context(), a, func(ctx context.Context, c *server.Client) (server.PackImported, error) {
+				bar := a.bytesBar("importing", size)
+				defer bar.Close()
+				return c.ImportPack(ctx, io.TeeReader(r, bar), anyMesh)
+			})
 			if err != nil {
 				return err
 			}
-			defer c.Close()
-			bar := a.bytesBar("importing", size)
-			n, err := c.ImportPack(cmd.Context(), io.TeeReader(r, bar), anyMesh)
-			bar.Close()
-			if err != nil {
-				return err
-			}
-			if a.json {
-				return a.printJSON(n)
-			}
-			fmt.Fprintf(a.Stdout, "%s added, %d here already; %s completed\n", pluralOf(n.Added, "entry", "entries"), n.Duplicates, plural(n.Contents, "content"))
-			if n.Held > 0 {
-				a.say("%s; see tally quarantine", pluralOf(n.Held, "entry waits", "entries wait"))
-			}
-			return nil
+			return a.tell(n, func() error {
+				fmt.Fprintf(a.Stdout, "%s added, %d here already; %s completed\n", pluralOf(n.Added, "entry", "entries"), n.Duplicates, plural(n.Contents, "content"))
+				if n.Held > 0 {
+					a.say("%s; see tally quarantine", pluralOf(n.Held, "entry waits", "entries wait"))
+				}
+				return nil
+			})
 		},
 	}
 	cmd.Flags().BoolVar(&anyMesh, "any-mesh", false, "take a file of another mesh too; its entries are held until their devices are members")

@@ -33,7 +33,7 @@ Git repository of the working directory. Without --agent it only reads.`,
 			}
 			if a.agent != "" {
 				var err error
-				if s, err = session(a.agent, a.Dir, "mcp"); err != nil {
+				if s, err = a.session("mcp"); err != nil {
 					return err
 				}
 			}

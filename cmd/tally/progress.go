@@ -87,11 +87,3 @@ func (b *bar) end() {
 		fmt.Fprint(b.a.Stderr, "\r\x1b[K")
 	}
 }
-
-// long runs a long call of the owner with a bar.
-func long[T any](a *app, c *server.Client, cmd ctxer, verb, what string) (T, error) {
-	var out T
-	b := a.newBar(what)
-	defer b.end()
-	return out, c.Long(cmd.Context(), verb, struct{}{}, b.show, &out)
-}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -19,37 +18,33 @@ ones cannot be folded by this version; a newer one may. Neither stops any other.
 		Example: "  tally quarantine\n  tally quarantine --json | jq '.entries[].reason'",
 		Args:    positional(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.connect(cmd.Context())
+			list, err := ask(cmd.Context(), a, ops[server.AsideList]("aside", nil))
 			if err != nil {
 				return err
 			}
-			defer c.Close()
-			var list server.AsideList
-			if err := c.Ops(cmd.Context(), "aside", struct{}{}, &list); err != nil {
-				return err
-			}
-			if a.json {
-				return a.printJSON(list)
-			}
-			if len(list.Entries) == 0 {
-				fmt.Fprintln(a.Stdout, "nothing is held or quarantined")
-				return nil
-			}
-			var rows [][]string
-			for _, e := range list.Entries {
-				lead, release := "", ""
-				if e.LeadMS > 0 {
-					lead = (time.Duration(e.LeadMS) * time.Millisecond).Round(time.Second).String()
-				}
-				if e.Release != "" {
-					release = shortTime(e.Release)
-				}
-				rows = append(rows, []string{e.State, e.ID, oneLine(e.Kind, 32), oneLine(e.Origin, 40), fmt.Sprint(e.Seq), lead, release, oneLine(e.Reason, 200)})
-			}
-			if list.More {
-				a.say("only the first %d are shown", len(list.Entries))
-			}
-			return a.table([]string{"STATE", "ENTRY", "KIND", "REPLICA", "SEQ", "AHEAD", "RELEASED", "REASON"}, rows)
+			return a.tell(list, func() error { return a.printAside(&list) })
 		},
 	}
+}
+
+func (a *app) printAside(list *server.AsideList) error {
+	if len(list.Entries) == 0 {
+		fmt.Fprintln(a.Stdout, "nothing is held or quarantined")
+		return nil
+	}
+	var rows [][]string
+	for _, e := range list.Entries {
+		lead, release := "", ""
+		if e.LeadMS > 0 {
+			lead = milliseconds(e.LeadMS)
+		}
+		if e.Release != "" {
+			release = shortTime(e.Release)
+		}
+		rows = append(rows, []string{e.State, e.ID, oneLine(e.Kind, 32), oneLine(e.Origin, 40), fmt.Sprint(e.Seq), lead, release, oneLine(e.Reason, 200)})
+	}
+	if list.More {
+		a.say("only the first %d are shown", len(list.Entries))
+	}
+	return a.table([]string{"STATE", "ENTRY", "KIND", "REPLICA", "SEQ", "AHEAD", "RELEASED", "REASON"}, rows)
 }

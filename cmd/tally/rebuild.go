@@ -1,15 +1,12 @@
 package main
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"tallystick/server"
 )
-
-type ctxer interface{ Context() context.Context }
 
 func newRebuild(a *app) *cobra.Command {
 	return &cobra.Command{
@@ -22,21 +19,14 @@ before, or entries arrived meanwhile.`,
 		Example: "  tally rebuild\n  tally rebuild --json | jq .same",
 		Args:    positional(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.connect(cmd.Context())
+			r, err := ask(cmd.Context(), a, long[server.Rebuilt](a, "rebuild"))
 			if err != nil {
 				return err
 			}
-			defer c.Close()
-			r, err := long[server.Rebuilt](a, c, cmd, "rebuild", "rebuild")
-			if err != nil {
-				return err
-			}
-			if a.json {
-				err = a.printJSON(r)
-			} else {
+			err = a.tell(r, func() error {
 				fmt.Fprintf(a.Stdout, "rebuilt %s from %s\n", plural(len(r.After), "view"), pluralOf(r.Entries, "entry", "entries"))
-				err = a.printViews(r.Before, r.After)
-			}
+				return a.printViews(r.Before, r.After)
+			})
 			if err == nil && !r.Same {
 				err = quiet{exitPartial}
 			}

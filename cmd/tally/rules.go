@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -27,30 +28,27 @@ into the files that clients read.`,
 			if err != nil {
 				return err
 			}
-			c, err := a.connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
 			q := server.IdentityRequest{Session: s, Project: project, SameProject: same, Mint: true}
-			if p, err := a.place(); err == nil {
-				if cl, err := clientByName(s.Agent); err == nil {
-					q.Spoken = cl.spoken(p, c.Label(), s.Agent)
+			id, err := ask(cmd.Context(), a, func(ctx context.Context, c *server.Client) (server.IdentityAnswer, error) {
+				if p, err := a.place(); err == nil {
+					if cl, err := clientByName(s.Agent); err == nil {
+						q.Spoken = cl.spoken(p, c.Label(), s.Agent)
+					}
 				}
-			}
-			id, err := c.Identity(cmd.Context(), q)
+				return c.Identity(ctx, q)
+			})
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return a.printJSON(struct {
-					server.IdentityAnswer
-					Block string `json:"block"`
-				}{id, renderBlock([]string{id.Identity})})
-			}
-			fmt.Fprint(a.Stdout, renderBlock([]string{id.Identity}))
-			a.tellIdentity(id)
-			return nil
+			ans := struct {
+				server.IdentityAnswer
+				Block string `json:"block"`
+			}{id, renderBlock([]string{id.Identity})}
+			return a.tell(ans, func() error {
+				fmt.Fprint(a.Stdout, ans.Block)
+				a.tellIdentity(id)
+				return nil
+			})
 		},
 	}
 	projectFlags(cmd, &project, &same)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -87,16 +88,11 @@ func newStatus(a *app) *cobra.Command {
 		Example: "  tally status\n  tally status --json | jq .peers",
 		Args:    positional(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := session(a.agent, a.Dir, "cli")
+			s, err := a.session("cli")
 			if err != nil {
 				return err
 			}
-			c, err := a.connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			st, err := c.Status(cmd.Context(), s)
+			st, err := ask(cmd.Context(), a, func(ctx context.Context, c *server.Client) (server.ProcessStatus, error) { return c.Status(ctx, s) })
 			if err != nil {
 				return err
 			}

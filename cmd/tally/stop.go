@@ -23,15 +23,14 @@ the next client, starts it again. When none runs this is no error.`,
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return a.printJSON(map[string]bool{"stopped": stopped})
-			}
-			if stopped {
-				fmt.Fprintln(a.Stdout, "stopped")
-			} else {
-				a.say("no replica is running here")
-			}
-			return nil
+			return a.tell(map[string]bool{"stopped": stopped}, func() error {
+				if stopped {
+					fmt.Fprintln(a.Stdout, "stopped")
+				} else {
+					a.say("no replica is running here")
+				}
+				return nil
+			})
 		},
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -30,28 +31,23 @@ with --read-only has no identity: it reads team-wide and writes nothing.`,
 			if _, err := server.Bind("replica", s); err != nil {
 				return err
 			}
-			c, err := a.connect(cmd.Context())
+			q := server.TokenRequest{Session: s, Rotate: rotate}
+			t, err := ask(cmd.Context(), a, func(ctx context.Context, c *server.Client) (server.TokenAnswer, error) { return c.Token(ctx, q) })
 			if err != nil {
 				return err
 			}
-			defer c.Close()
-			t, err := c.Token(cmd.Context(), server.TokenRequest{Session: s, Rotate: rotate})
-			if err != nil {
-				return err
-			}
-			if a.json {
-				return a.printJSON(t)
-			}
-			fmt.Fprintln(a.Stdout, t.Token)
-			if t.Identity != "" {
-				a.say("acts as %s", t.Identity)
-			} else {
-				a.say("reads only")
-			}
-			if t.URL != "" {
-				a.say("at %s", t.URL)
-			}
-			return nil
+			return a.tell(t, func() error {
+				fmt.Fprintln(a.Stdout, t.Token)
+				if t.Identity != "" {
+					a.say("acts as %s", t.Identity)
+				} else {
+					a.say("reads only")
+				}
+				if t.URL != "" {
+					a.say("at %s", t.URL)
+				}
+				return nil
+			})
 		},
 	}
 	cmd.Flags().StringVar(&project, "project", "", "project part of the identity (default: none)")
