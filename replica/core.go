@@ -15,6 +15,7 @@ package replica
 //	out  = core.LocalCommit(now, head)        // own entries are durable (Log.Changed, Log.Self)
 //	out  = core.BlobsMissing(now, list)       // at the start, and when Log.BlobEpoch changes
 //	out  = core.AskFloor(now, above)          // somebody here has a provisional claim
+//	out  = core.StoreReady(now)               // the log refused work and would take it again (Log.Room)
 //	out  = core.Tick(now)                     // at the latest at core.Wake()
 //
 // and hands back what became of each effect, once for each:
@@ -235,6 +236,7 @@ type PeerStatus struct {
 	Wants        int    // subscriptions it has here
 	Wanted       int    // subscriptions we have there
 	LastError    string
+	Busy         string // in its words why it takes no entries, mostly for lack of space; empty when it does
 }
 
 // ForkStatus says that an origin has more than one branch.

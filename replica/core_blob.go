@@ -294,7 +294,7 @@ func (c *Core) ChunkPut(now Now, e PutChunk, res oplog.ChunkResult, err error) O
 		// The store: no peer can help. Everything waits.
 		c.endFetch(f)
 		c.event(Event{Kind: EventStore, Session: e.Session, Err: err})
-		c.pause()
+		c.pause(err)
 	}
 	return c.finish()
 }

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -119,6 +120,9 @@ func (c *Core) storeSaid(o oplog.OriginID) {
 func (c *Core) HeadStored(now Now, e PutHead, changed bool, err error) Output {
 	c.begin(now)
 	switch {
+	case errors.Is(err, oplog.ErrNoSpace):
+		c.event(Event{Kind: EventStore, Session: e.Session, Origin: e.Head.Origin, Err: err})
+		c.pause(err) // the peer's word is kept until there is room
 	case err != nil:
 		// It did not verify, or the store failed: forget that the peer said it,
 		// so that a true one can take its place.

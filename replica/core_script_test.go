@@ -222,6 +222,8 @@ func (p *player) do(line string) string {
 		out = p.core.Heard(p.now, replica.SessionID(a.num(1)))
 	case "step":
 		out = p.core.Step(p.now, replica.SessionID(a.num(1)), p.message(a))
+	case "room":
+		out = p.core.StoreReady(p.now)
 	case "tick":
 		d, err := time.ParseDuration(a.pos[1])
 		if err != nil {
@@ -518,6 +520,9 @@ func (p *player) status() string {
 	for _, s := range st.Peers {
 		fmt.Fprintf(&b, "peer %c session %d ready %v behind %d ahead %d wants %d wanted %d offset %d rtt %v error %q\n",
 			s.Key[0], s.Session, s.Ready, s.Behind, s.Ahead, s.Wants, s.Wanted, s.OffsetMillis, s.RTT, s.LastError)
+		if s.Busy != "" {
+			fmt.Fprintf(&b, "peer %c takes nothing: %s\n", s.Key[0], s.Busy)
+		}
 	}
 	for _, f := range st.Forks {
 		fmt.Fprintf(&b, "fork at %c: mine %s, theirs %s\n", f.Key[0], tipName(f.Origin, f.Mine), tipName(f.Origin, f.Theirs))

@@ -13,6 +13,9 @@ func (c *Core) Status(now Now) CoreStatus {
 	var st CoreStatus
 	for _, p := range c.peersByKey() {
 		ps := p.status
+		if now.Mono >= p.busyUntil {
+			ps.Busy = ""
+		}
 		if p.status.Known {
 			ps.Behind, ps.Ahead = drift(c.tips, p.tips)
 		}

@@ -34,6 +34,7 @@ type Core struct {
 	lastScan time.Duration
 	paused   time.Duration // no ingest before
 	pauses   int
+	busy     string // why, as peers are told; empty when nothing is paused
 
 	floor floorState
 	blobs blobs
@@ -53,6 +54,8 @@ type peer struct {
 	session *session
 	status  PeerStatus // the fields that do not need computing
 	tips    oplog.Frontier
+
+	busyUntil time.Duration // its word that it takes no entries holds so long
 }
 
 type session struct {
@@ -357,7 +360,7 @@ func (c *Core) onHello(s *session, m *MsgHello) {
 	}
 	s.hello = m
 	st := &s.peer.status
-	st.Label, st.Origin, st.Addrs, st.LastError = m.Label, m.Origin, m.Addrs, ""
+	st.Label, st.Origin, st.Addrs, st.LastError, st.Busy = m.Label, m.Origin, m.Addrs, "", ""
 	st.OffsetMillis = m.WallMillis - c.now.Wall
 	if _, ok := c.owner[m.Origin]; !ok && !m.Origin.IsZero() {
 		c.owner[m.Origin] = m.Key
@@ -376,9 +379,16 @@ func (c *Core) onHello(s *session, m *MsgHello) {
 	if c.floor.ask > 0 {
 		c.send(s, &MsgFloorAsk{Above: c.floor.ask})
 	}
+	if c.busy != "" {
+		c.tellBusy(s)
+	}
 }
 
 func (c *Core) onError(s *session, m *MsgError) {
+	if m.Code == WireBusy && m.Sub == 0 && s.hello != nil {
+		c.onBusy(s, m)
+		return
+	}
 	s.peer.status.LastError = m.Text
 	if m.Sub != 0 {
 		c.onSubError(s, m)

@@ -271,7 +271,7 @@ func (c *Core) Ingested(now Now, e Ingest, res oplog.IngestResult, err error) Ou
 		w = s.take.wants[e.Sub]
 	}
 	if err == nil {
-		c.pauses = 0
+		c.resume()
 		var from *peer
 		if s != nil {
 			delete(s.take.backoff, o)
@@ -310,18 +310,10 @@ func (c *Core) badRange(w *want, err error) {
 	default:
 		// The store: no peer can help. Everything waits.
 		e.Kind = EventStore
-		c.pause()
+		c.pause(err)
 		c.dropWant(w, 0, 0)
 	}
 	c.event(e)
-}
-
-// pause lets everything wait that the store must take in.
-func (c *Core) pause() {
-	if c.now.Mono >= c.paused {
-		c.paused = c.now.Mono + min(10*c.cfg.BackoffMin<<min(c.pauses, 10), c.cfg.BackoffMax)
-		c.pauses++
-	}
 }
 
 // onSubError is the giving side's word on one of our subscriptions.

@@ -354,11 +354,32 @@ func (r *Replica) event(e Event) {
 		r.logger.Warn("a range does not verify", peer, slog.String("origin", e.Origin.String()), slog.Any("error", e.Err))
 	case EventStore:
 		r.logger.Error("the log refuses entries of peers", slog.Any("error", e.Err))
+		if errors.Is(e.Err, oplog.ErrNoSpace) && r.roomless.CompareAndSwap(false, true) {
+			r.run(r.awaitRoom)
+		}
 	case EventBadBlob:
 		r.logger.Warn("content does not match its hash", peer, slog.Any("error", e.Err))
 	case EventPeerError:
 		r.logger.Info("a peer reports an error", peer, slog.Any("error", e.Err))
 	}
+}
+
+// awaitRoom watches a disk that was too full, so that what waits for room goes
+// on as soon as there is some.
+func (r *Replica) awaitRoom() {
+	tick := time.NewTicker(5 * r.cfg.Timing.Tick)
+	defer tick.Stop()
+	for r.log.Room() != nil {
+		select {
+		case <-tick.C:
+		case <-r.log.Done():
+			return
+		case <-r.ctx.Done():
+			return
+		}
+	}
+	r.roomless.Store(false) // before the core tries again, which may find it full
+	r.post(r.core.StoreReady)
 }
 
 // learnGossipKey takes over a newer gossip key from a peer's hello.

@@ -52,13 +52,16 @@ type Replica struct {
 
 	saidIn atomic.Pointer[oplog.OriginID] // the incarnation that has said its label
 
+	roomless atomic.Bool // the disk is too full, and somebody watches it
+
 	erasing sync.Mutex // one settling of erases at a time
 	erased  string     // digest of the erasures at which all were settled
 
-	state meshState // not changed once the goroutines run
+	renaming sync.Mutex // one rename at a time
 
-	mu   sync.Mutex
-	gkey gossipKey
+	mu    sync.Mutex
+	gkey  gossipKey
+	state meshState // once the goroutines run only its label changes, under mu
 }
 
 // Open starts the replica in cfg.Dir. On a fresh home it makes the device key
@@ -217,30 +220,40 @@ func (r *Replica) settleLabel(ctx context.Context) error {
 	if at := r.saidIn.Load(); at != nil && *at == self.ID {
 		return nil
 	}
-	var said string
+	var said, label string
+	var known bool
 	err := r.log.View(func(s oplog.Snapshot) (err error) {
-		said, err = saidLabel(s.View(MembersView), self.ID, math.MaxUint64)
+		if said, err = saidLabel(s.View(MembersView), self.ID, math.MaxUint64); err == nil && said == "" {
+			label, known, err = r.ownLabel(s)
+		}
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	if said == "" {
-		op, err := labelOp(self, r.state.Label)
+		say := labelOp
+		if !known { // a rename that the restored log has lost
+			say = renameOp
+		}
+		op, err := say(self, label)
 		if err == nil {
 			_, err = r.log.Append(ctx, op)
 		}
 		if err != nil {
 			return storeError(r.cfg.Dir, err)
 		}
-		said = r.state.Label
+		said = label
 	}
 	r.saidIn.Store(&self.ID)
-	if said != r.state.Label && r.core == nil {
-		r.state.Label = said
-		return saveMesh(&r.cfg, &r.state)
+	switch {
+	case said == r.Label():
+		return nil
+	case r.core != nil:
+		return r.adoptLabel()
 	}
-	return nil
+	r.state.Label = said
+	return saveMesh(&r.cfg, &r.state)
 }
 
 func (r *Replica) openGossipKey() error {
@@ -395,8 +408,12 @@ func (r *Replica) Self() oplog.Origin { return r.log.Self() }
 // Mesh is the mesh this replica belongs to.
 func (r *Replica) Mesh() MeshID { return r.members.Mesh() }
 
-// Label is this replica's name in the mesh, fixed by its admission.
-func (r *Replica) Label() string { return r.state.Label }
+// Label is this replica's name in the mesh: of its admission, or its own rename.
+func (r *Replica) Label() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.state.Label
+}
 
 // Append writes ops to the own log; see oplog.Log.Append. It never waits for
 // the network (A1).

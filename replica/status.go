@@ -45,7 +45,7 @@ type PeerState struct {
 	ClockOffset   time.Duration // its clock minus this one
 	RTT           time.Duration
 	Flagged       bool
-	Error         string
+	Error         string // why it is not reachable or, when it is, why it takes no entries
 }
 
 // ClockState is what this replica's clock says.
@@ -113,6 +113,7 @@ func (r *Replica) peerStates(core CoreStatus) []PeerState {
 		}
 		switch {
 		case ps.Reachable:
+			ps.Error = p.Busy
 		case n.err != nil:
 			ps.Error = n.err.Error()
 		case p.LastError != "":
