@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 	"unsafe"
@@ -150,12 +152,58 @@ func (s *badgerStore) wipe(prefix []byte) error { return s.db.DropPrefix(prefix)
 // flatten compacts everything into one level, which drops old versions.
 func (s *badgerStore) flatten() error { return s.db.Flatten(1) }
 
+// close writes what is in memory out into tables. Without the room for that it
+// leaves the engine as a crash would: everything is in its logs, synced, and a
+// table written through a memory map would be the end of the process (SIGBUS).
 func (s *badgerStore) close() error {
+	if err := checkSpace(s.dir, closeRoom); err != nil {
+		left.put(s)
+		return nil
+	}
+	return s.closeNow()
+}
+
+func (s *badgerStore) closeNow() error {
 	err := s.db.Close()
 	if err == nil {
 		putChecked(s.dir, s.checked)
 	}
 	return err
+}
+
+// closeRoom is what closing may write: three memtables and the compactions
+// that are on their way.
+const closeRoom = 96 << 20
+
+// left are engines that were not closed for lack of room. Their locks are this
+// process's until it ends, or until a log is opened there again.
+var left leftEngines
+
+type leftEngines struct {
+	mu    sync.Mutex
+	byDir map[string]*badgerStore
+}
+
+func (l *leftEngines) put(s *badgerStore) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.byDir == nil {
+		l.byDir = map[string]*badgerStore{}
+	}
+	l.byDir[filepath.Clean(s.dir)] = s
+}
+
+// close closes the engine that was left in dir, if there is one. The caller has
+// seen to it that there is room.
+func (l *leftEngines) close(dir string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.byDir[filepath.Clean(dir)]
+	if s == nil {
+		return nil
+	}
+	delete(l.byDir, filepath.Clean(dir))
+	return s.closeNow()
 }
 
 type badgerSnapshot struct{ txn *badger.Txn }

@@ -479,6 +479,9 @@ func (l *Log) Purge(ctx context.Context) error {
 		return err
 	}
 	if f, ok := l.db.(interface{ flatten() error }); ok {
+		if err := l.Room(); err != nil {
+			return err
+		}
 		return f.flatten()
 	}
 	return nil

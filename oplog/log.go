@@ -200,6 +200,9 @@ func Open(ctx context.Context, cfg Config) (*Log, error) {
 		if err := checkSpace(cfg.Dir, cfg.MinFree); err != nil {
 			return nil, err
 		}
+		if err := left.close(cfg.Dir); err != nil {
+			return nil, fmt.Errorf("oplog: close what was left open for lack of space: %w", err)
+		}
 		var change []func(*badger.Options)
 		if cfg.change != nil {
 			change = append(change, cfg.change)
@@ -221,7 +224,9 @@ func Open(ctx context.Context, cfg Config) (*Log, error) {
 }
 
 // Close stops the writer and closes the store. Appends that were acknowledged
-// are on disk. It is idempotent and safe from any goroutine.
+// are on disk. On a disk too full to write the store's tables out its files are
+// left as after a crash, and locked until this process ends or opens it again.
+// It is idempotent and safe from any goroutine.
 func (l *Log) Close() error {
 	var err error
 	l.closer.Do(func() {
@@ -311,14 +316,14 @@ func (l *Log) load(ctx context.Context) error {
 	if err := l.loadAmends(snap); err != nil {
 		return err
 	}
+	if err := l.loadOwed(snap); err != nil {
+		return err
+	}
 	if len(l.byID[l.w.id]) == 0 && l.beyond(ceiling) {
 		ceiling = 0
 	}
 	for _, ln := range l.lanes {
 		// C1: above every own stamp, and above every other that is not held. The
-	if err := l.loadOwed(snap); err != nil {
-		return err
-	}
 		// stamps of a given-up incarnation count like another origin's, so that a
 		// wrong clock does not outlive it.
 		own := ln.id == l.w.id

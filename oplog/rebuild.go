@@ -105,6 +105,9 @@ func (l *Log) refold(ctx context.Context, stale []int) error {
 		if g.b.items.Len() == 0 {
 			return nil
 		}
+		if err := l.Room(); err != nil {
+			return err
+		}
 		if err := l.db.commit(g.b); err != nil {
 			return err
 		}

@@ -272,6 +272,10 @@ func (l *Log) write() {
 		}
 		if ex, ok := carry.(exclusive); ok && cur == nil && fly == nil {
 			carry = nil
+			if err := l.Room(); err != nil {
+				ex.finish(err)
+				continue
+			}
 			err := ex.run(l)
 			ex.finish(err)
 			if err != nil {
@@ -403,16 +407,23 @@ func (l *Log) next(jobs <-chan job, g *group) job {
 // open starts a group for a first job, unless the disk is too full, which the
 // job is told.
 func (l *Log) open(fly *flight, j job) *group {
-	if !l.cfg.InMemory {
-		if err := checkSpace(l.cfg.Dir, l.cfg.MinFree); err != nil {
-			j.finish(err)
-			return nil
-		}
+	if err := l.Room(); err != nil {
+		j.finish(err)
+		return nil
 	}
 	if fly != nil {
 		return l.newGroup(fly.g)
 	}
 	return l.newGroup(nil)
+}
+
+// Room is ErrNoSpace while the disk is too full for appends and ranges, nil
+// when they would be taken. It asks the system, every time.
+func (l *Log) Room() error {
+	if l.cfg.InMemory {
+		return nil
+	}
+	return checkSpace(l.cfg.Dir, l.cfg.MinFree)
 }
 
 // closed reports whether no further job should join.
@@ -489,7 +500,7 @@ func (g *group) storePending() {
 
 // stop stores the own head that is pending and answers whoever still waits.
 func (l *Log) stop() {
-	if l.w.pendingHead != nil && (l.cfg.InMemory || checkSpace(l.cfg.Dir, l.cfg.MinFree) == nil) {
+	if l.w.pendingHead != nil && l.Room() == nil {
 		g := l.newGroup(nil)
 		g.storePending()
 		f, err := l.launch(g)
