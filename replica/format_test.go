@@ -210,7 +210,8 @@ func TestL8_MembershipPage(t *testing.T) {
 		}
 	}
 	for name, v := range map[string]int{"maxFile": maxFile, "maxMemberBody": maxMemberBody, "maxLinks": maxLinks, "maxLinkBytes": maxLinkBytes,
-		"maxProofBytes": maxProofBytes, "maxToken": maxToken, "maxJoinBytes": maxJoinBytes, "maxRemember": maxRemember, "maxPeersTold": maxPeersTold} {
+		"maxProofBytes": maxProofBytes, "maxToken": maxToken, "maxJoinBytes": maxJoinBytes, "maxRemember": maxRemember, "maxPeersTold": maxPeersTold,
+		"maxValues": maxValues} {
 		if !strings.Contains(page, fmt.Sprintf("| `%s` | %d |", name, v)) {
 			t.Errorf("the page does not give %s as %d", name, v)
 		}
@@ -247,7 +248,8 @@ func TestA4_ClaimedLengthsAreChecked(t *testing.T) {
 		"ErrEmpty": "", "ErrBin": "\x94\xc6\x20\x34\xb4\xd9x", "ErrStr": "\xdb\x7f\xff\xff\xff", "ErrArray": "\xdd\xff\xff\xff\xff",
 		"ErrNested": strings.Repeat("\x91", 20) + "\x01", "ErrMap": "\x81\x01\x01", "ErrTrailing": "\x01\x01", "ErrCut": "\x92\x01", "ErrLength": "\xc5\x01",
 	} {
-		if _, err := skipValue([]byte(b), 0); what != "ErrTrailing" && err == nil {
+		most := maxValues
+		if _, err := skipValue([]byte(b), 0, &most); what != "ErrTrailing" && err == nil {
 			t.Errorf("%s is taken", what)
 		}
 		var v []any
@@ -259,8 +261,13 @@ func TestA4_ClaimedLengthsAreChecked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if rest, err := skipValue(b, 0); err != nil || len(rest) != 0 {
-		t.Errorf("%x: rest %x, %v", b, rest, err)
+	most := 10 // the array, the list in it and its one item among them
+	if rest, err := skipValue(b, 0, &most); err != nil || len(rest) != 0 || most != 0 {
+		t.Errorf("%x: rest %x, %v, %d values left", b, rest, err, most)
+	}
+	most = 9
+	if _, err := skipValue(b, 0, &most); !errors.Is(err, errMany) {
+		t.Errorf("ten values under a limit of nine: %v", err)
 	}
 }
 

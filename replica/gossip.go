@@ -30,6 +30,7 @@ import (
 
 const (
 	gossipPacket = 1200 // bytes; tailnets have an MTU of 1280
+	packetMost   = 1280 // longer ones are dropped unread: packed, 64 KiB unfold to 40 MiB
 	hintsWaiting = 256  // hints received and not looked at; more are dropped
 	hintRepeat   = 4    // a hint goes out so many times the digits of the mesh's size
 	packetQueue  = 256
@@ -348,14 +349,14 @@ func (g *gossip) PacketCh() <-chan *memberlist.Packet { return g.packets }
 
 func (g *gossip) readPackets() {
 	defer g.wg.Done()
-	buf := make([]byte, 64<<10)
+	buf := make([]byte, packetMost+1)
 	for {
 		n, from, err := g.udp.ReadFromUDP(buf)
 		now := time.Now()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil || n == 0 || g.drops() {
+		if err != nil || n == 0 || n > packetMost || g.drops() {
 			continue
 		}
 		select {

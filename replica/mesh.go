@@ -30,6 +30,10 @@ func loadMesh(cfg *Config) (*meshState, error) {
 	if err != nil {
 		return nil, err
 	}
+	return parseMesh(body)
+}
+
+func parseMesh(body []byte) (*meshState, error) {
 	s := new(meshState)
 	if err := unmarshalArrays(body, s); err != nil {
 		return nil, fmt.Errorf("%w: its body does not parse", errFileDamaged)

@@ -19,11 +19,19 @@ func marshalArrays(v any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
+// maxValues bounds how many values unmarshalArrays takes, those inside others
+// included. A value of one byte can become a struct of a hundred in memory; the
+// most that is written is an answer to a join, about 900.
+const maxValues = 4096
+
 // unmarshalArrays decodes exactly one value. The bytes come from strangers:
 // their claimed lengths are checked against what is there before the library
 // allocates by them.
-func unmarshalArrays(b []byte, v any) error {
-	rest, err := skipValue(b, 0)
+func unmarshalArrays(b []byte, v any) error { return unmarshalMany(b, v, maxValues) }
+
+// unmarshalMany is unmarshalArrays with a limit of its own.
+func unmarshalMany(b []byte, v any, most int) error {
+	rest, err := skipValue(b, 0, &most)
 	if err == nil && len(rest) != 0 {
 		err = errors.New("bytes after the end")
 	}
@@ -36,15 +44,36 @@ func unmarshalArrays(b []byte, v any) error {
 	return nil
 }
 
-var errShort = errors.New("a length beyond the end")
+var (
+	errShort = errors.New("a length beyond the end")
+	errMany  = errors.New("too many values")
+)
 
 const maxNesting = 8
 
+// arrayLen is the length that an array at the start of b claims, 0 for
+// anything else.
+func arrayLen(b []byte) int {
+	switch {
+	case len(b) > 0 && b[0]&0xf0 == 0x90:
+		return int(b[0] & 0x0f)
+	case len(b) > 2 && b[0] == 0xdc:
+		return int(binary.BigEndian.Uint16(b[1:]))
+	case len(b) > 4 && b[0] == 0xdd:
+		return int(binary.BigEndian.Uint32(b[1:]))
+	}
+	return 0
+}
+
 // skipValue returns what follows the first value of b. Maps, floats and
-// extensions, which nothing here writes, are refused.
-func skipValue(b []byte, depth int) ([]byte, error) {
+// extensions, which nothing here writes, are refused, and more values than
+// left says, which goes down.
+func skipValue(b []byte, depth int, left *int) ([]byte, error) {
 	if len(b) == 0 || depth > maxNesting {
 		return nil, errShort
+	}
+	if *left--; *left < 0 {
+		return nil, errMany
 	}
 	c, b := b[0], b[1:]
 	number := func(n int) uint64 { // of n bytes, 0 when they are not there
@@ -86,7 +115,7 @@ func skipValue(b []byte, depth int) ([]byte, error) {
 	b = b[bytes:]
 	var err error
 	for ; items > 0 && err == nil; items-- {
-		b, err = skipValue(b, depth+1)
+		b, err = skipValue(b, depth+1, left)
 	}
 	return b, err
 }

@@ -3,6 +3,7 @@ package replica
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"path/filepath"
@@ -48,8 +49,11 @@ func loadPeers(cfg *Config, log *slog.Logger) []peerRecord {
 }
 
 func decodePeers(b []byte) (list []peerRecord, err error) {
+	if n := arrayLen(b); n > maxPeers {
+		return nil, fmt.Errorf("%d peers, limit %d", n, maxPeers)
+	}
 	var all []peerRecord
-	if err := unmarshalArrays(b, &all); err != nil {
+	if err := unmarshalMany(b, &all, maxPeers*(5+maxRemember)); err != nil {
 		return nil, err
 	}
 	for _, p := range all {

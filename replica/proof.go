@@ -41,7 +41,7 @@ func decodeProof(b []byte) (proof, error) {
 		return nil, fmt.Errorf("proof of %d bytes, limit %d", len(b), maxProofBytes)
 	}
 	var p proof
-	if err := unmarshalArrays(b, &p); err != nil {
+	if err := unmarshalMany(b, &p, 1+5*maxLinks); err != nil { // a link is an array of four
 		return nil, err
 	}
 	if len(p) > maxLinks {
@@ -145,7 +145,8 @@ func (l *link) check(mesh MeshID) (admitter, key oplog.DeviceKey, label string, 
 
 // openEntry reads the opening of a payload, which ParseEntry leaves alone.
 func openEntry(e *oplog.Entry) error {
-	if _, err := skipValue(e.Payload, 0); err != nil {
+	most := maxValues
+	if _, err := skipValue(e.Payload, 0, &most); err != nil {
 		return fmt.Errorf("payload does not parse: %w", err)
 	}
 	r := bytes.NewReader(e.Payload)

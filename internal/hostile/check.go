@@ -51,7 +51,7 @@ func run(t testing.TB, c Case, decode func([]byte) error) (err error, used uint6
 	if used = rough() - before; used < Budget/2 {
 		return err, used
 	}
-	for range 20 {
+	for range 8 {
 		if n := exact(func() { err = decode(c.In) }); n < used {
 			used = n
 		}

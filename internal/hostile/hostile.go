@@ -85,47 +85,123 @@ func spread(n, most int) func(yield func(int) bool) {
 	}
 }
 
-// Msgpack makes bad input of a good value in msgpack.
+// Msgpack makes bad input of a good value in msgpack: each value in it, at any
+// depth, is replaced in turn.
 func Msgpack(good []byte) []Case {
+	spans, rest := values(good, nil, 0)
+	if rest != len(good) {
+		panic("hostile: not one value in msgpack")
+	}
 	list := slices.Concat(Cuts(good), Flips(good), []Case{
 		{Behind, "a nil", append(bytes.Clone(good), 0xc0)},
 		{Behind, "itself", append(bytes.Clone(good), good...)},
 	})
-	for i := range spread(len(good)+1, places) {
+	for i, s := range spans {
 		put := func(kind Kind, name string, b ...byte) {
-			list = append(list, Case{kind, fmt.Sprintf("%s at %d", name, i), append(bytes.Clone(good[:i]), b...)})
-		}
-		// Behind a byte that is part of a string these would be text.
-		kindLength, kindNested := Length, Nested
-		if i > 0 {
-			kindLength, kindNested = Swap, Swap
-		}
-		for name, code := range map[string]byte{"str32": 0xdb, "bin32": 0xc6, "array32": 0xdd, "map32": 0xdf, "ext32": 0xc9} {
-			for _, n := range []uint32{1<<31 - 1, 1 << 31, 1<<32 - 1} {
-				put(kindLength, fmt.Sprintf("%s of %d", name, n), binary.BigEndian.AppendUint32([]byte{code}, n)...)
+			in := slices.Concat(good[:s[0]], b)
+			if kind == Swap || kind == Many { // the others are ends
+				in = append(in, good[s[1]:]...)
 			}
+			list = append(list, Case{kind, fmt.Sprintf("%s at %d", name, s[0]), in})
 		}
-		for name, code := range map[string]byte{"str16": 0xda, "bin16": 0xc5, "array16": 0xdc, "map16": 0xde, "ext16": 0xc8} {
-			put(kindLength, name, code, 0xff, 0xff)
-		}
-		for name, v := range map[string]byte{"nil": 0xc0, "empty string": 0xa0, "empty array": 0x90, "empty map": 0x80, "zero": 0} {
-			put(Many, name, append(binary.BigEndian.AppendUint32([]byte{0xdd}, tiny), bytes.Repeat([]byte{v}, tiny)...)...)
-		}
-		for name, v := range map[string]string{"nil": "\xc0", "true": "\xc3", "-1": "\xff", "2^64-1": "\xcf\xff\xff\xff\xff\xff\xff\xff\xff",
-			"float": "\xcb\x7f\xf8\x00\x00\x00\x00\x00\x01", "ext": "\xd4\x01\x01", "never used": "\xc1", "string": "\xa1a", "bin": "\xc4\x01a", "array": "\x91\xc0", "map": "\x81\xa1a\xc0",
-			"map with a key twice": "\x82\xa1a\x01\xa1a\x02"} {
-			b := []byte(v)
-			if i < len(good) {
-				b = append(b, good[i+1:]...)
-			}
-			put(Swap, name, b...)
-		}
-		if i%7 == 0 {
-			put(kindNested, "arrays in arrays", bytes.Repeat([]byte{0x91}, levels)...)
-			put(kindNested, "maps in maps", bytes.Repeat([]byte{0x81, 0xa0}, levels)...)
+		bombs(Length, put)
+		if i%4 == 0 {
+			nests(Nested, put)
 		}
 	}
 	return list
+}
+
+// Bytes makes bad input of good bytes of a form of their own, by putting
+// things in at many places. What they mean there is not known here, so that of
+// the kinds that must be refused there is only Cut, and Behind.
+func Bytes(good []byte) []Case {
+	list := slices.Concat(Cuts(good), Flips(good), []Case{{Behind, "a byte", append(bytes.Clone(good), 0)}})
+	for i := range spread(len(good)+1, places) {
+		put := func(_ Kind, name string, b ...byte) {
+			list = append(list, Case{Swap, fmt.Sprintf("%s at %d", name, i), slices.Concat(good[:i], b)})
+		}
+		bombs(Swap, put)
+		nests(Swap, put)
+	}
+	return list
+}
+
+// bombs puts in values that claim much, are many or of another type.
+func bombs(length Kind, put func(kind Kind, name string, b ...byte)) {
+	for name, code := range map[string]byte{"str32": 0xdb, "bin32": 0xc6, "array32": 0xdd, "map32": 0xdf, "ext32": 0xc9} {
+		for _, n := range []uint32{1<<31 - 1, 1 << 31, 1<<32 - 1} {
+			put(length, fmt.Sprintf("%s of %d", name, n), binary.BigEndian.AppendUint32([]byte{code}, n)...)
+		}
+	}
+	for name, code := range map[string]byte{"str16": 0xda, "bin16": 0xc5, "array16": 0xdc, "map16": 0xde, "ext16": 0xc8} {
+		put(length, name, code, 0xff, 0xff)
+	}
+	for name, v := range map[string]byte{"nil": 0xc0, "empty string": 0xa0, "empty array": 0x90, "empty map": 0x80, "zero": 0} {
+		put(Many, "many of "+name, append(binary.BigEndian.AppendUint32([]byte{0xdd}, tiny), bytes.Repeat([]byte{v}, tiny)...)...)
+	}
+	for name, v := range map[string]string{"nil": "\xc0", "true": "\xc3", "-1": "\xff", "2^64-1": "\xcf\xff\xff\xff\xff\xff\xff\xff\xff",
+		"float": "\xcb\x7f\xf8\x00\x00\x00\x00\x00\x01", "ext": "\xd4\x01\x01", "never used": "\xc1", "string": "\xa1a", "bin": "\xc4\x01a", "array": "\x91\xc0",
+		"map": "\x81\xa1a\xc0", "map with a key twice": "\x82\xa1a\x01\xa1a\x02", "long form": "\xcd\x00\x01", "no UTF-8": "\xa2\xff\xfe"} {
+		put(Swap, name, []byte(v)...)
+	}
+}
+
+func nests(nested Kind, put func(kind Kind, name string, b ...byte)) {
+	put(nested, "arrays in arrays", bytes.Repeat([]byte{0x91}, levels)...)
+	put(nested, "maps in maps", bytes.Repeat([]byte{0x81, 0xa0}, levels)...)
+}
+
+// values finds where each value of msgpack begins and ends, the outermost
+// first, of what this repository writes: no maps, no extensions.
+func values(b []byte, list [][2]int, at int) ([][2]int, int) {
+	const bad = 1 << 30
+	if at >= len(b) {
+		return list, bad
+	}
+	own, c := len(list), b[at]
+	list = append(list, [2]int{at, 0})
+	number := func(n int) (v int) {
+		for _, x := range b[min(at, len(b)):min(at+n, len(b))] {
+			v = v<<8 | int(x)
+		}
+		at += n
+		return v
+	}
+	size, items := 0, 0
+	at++
+	switch {
+	case c < 0x80, c >= 0xe0, c == 0xc0, c == 0xc2, c == 0xc3:
+	case c&0xf0 == 0x90:
+		items = int(c & 0x0f)
+	case c&0xe0 == 0xa0:
+		size = int(c & 0x1f)
+	case c == 0xc4, c == 0xd9:
+		size = number(1)
+	case c == 0xc5, c == 0xda:
+		size = number(2)
+	case c == 0xc6, c == 0xdb:
+		size = number(4)
+	case c >= 0xcc && c <= 0xcf:
+		size = 1 << (c - 0xcc)
+	case c >= 0xd0 && c <= 0xd3:
+		size = 1 << (c - 0xd0)
+	case c == 0xdc:
+		items = number(2)
+	case c == 0xdd:
+		items = number(4)
+	default:
+		return list, bad
+	}
+	at += size
+	for ; items > 0 && at <= len(b); items-- {
+		list, at = values(b, list, at)
+	}
+	if at > len(b) {
+		return list, bad
+	}
+	list[own][1] = at
+	return list, at
 }
 
 // JSON makes bad input of a good JSON object.
