@@ -33,7 +33,7 @@ import (
 	"tallystick/query/summary"
 )
 
-var ownKinds = []string{"tally.birth", "tally.genesis", "tally.admit", "tally.label", "tally.erase", "tally.erased"}
+var ownKinds = []string{"tally.birth", "tally.genesis", "tally.admit", "tally.label", "tally.rename", "tally.erase", "tally.erased"}
 
 // next is the log of the same machine in another mesh, later.
 func (r *replica) next(host string) *replica {

@@ -49,7 +49,7 @@ func (superseded) Name() string { return "superseded" }
 
 func (superseded) React(snap oplog.Snapshot, env Env) ([]oplog.Op, hlc.Timestamp, error) {
 	h := env.Horizon
-	h.Self = env.Self.ID
+	h.Self, h.Label = env.Self.ID, env.Label
 	if h.Now.IsZero() {
 		h.Now = env.Now
 	}

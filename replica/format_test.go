@@ -68,6 +68,10 @@ func formats(t testing.TB) map[string][]byte {
 	if err != nil {
 		t.Fatal(err)
 	}
+	rename, err := renameOp(b.log.Self(), "bee")
+	if err != nil {
+		t.Fatal(err)
+	}
 	sealer := b.log.Self()
 	seal, err := sealOp(&sealer, &oplog.Origin{Incarnation: oplog.Incarnation{9}}, oplog.Tip{Seq: 300, Hash: oplog.Hash{8}})
 	if err != nil {
@@ -97,6 +101,7 @@ func formats(t testing.TB) map[string][]byte {
 		"genesis":      genesis.Body,
 		"admit":        admit.Body,
 		"label":        label.Body,
+		"rename":       rename.Body,
 		"seal":         seal.Body,
 		"proof":        shown,
 		"token":        []byte(text),
@@ -273,11 +278,11 @@ func TestA4_ClaimedLengthsAreChecked(t *testing.T) {
 
 // FuzzMembershipBodies: a body of a peer is read or quarantined, whatever it is.
 func FuzzMembershipBodies(f *testing.F) {
-	for _, name := range []string{"genesis", "admit", "label", "seal"} {
+	for _, name := range []string{"genesis", "admit", "label", "rename", "seal"} {
 		f.Add(formats(f)[name])
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		for _, kind := range []string{KindGenesis, KindAdmit, KindLabel, KindSeal} {
+		for _, kind := range []string{KindGenesis, KindAdmit, KindLabel, KindRename, KindSeal} {
 			e := oplog.Entry{Version: memberVersion, Body: b}
 			e.Kind = kind
 			var err error
@@ -286,7 +291,7 @@ func FuzzMembershipBodies(f *testing.F) {
 				_, _, _, err = genesisOf(&e)
 			case KindAdmit:
 				_, _, err = admitOf(&e)
-			case KindLabel:
+			case KindLabel, KindRename:
 				_, _, err = labelOf(&e)
 			case KindSeal:
 				_, _, _, err = sealOf(&e)

@@ -17,6 +17,9 @@ import (
 // admitted under the label it writes under, and an author of another host
 // than that label is quarantined (I9).
 //
+// A device's own rename (rename.go) counts from its seq on, and an incarnation
+// born later may say the label that a former one has taken.
+//
 // An incarnation says its label in its own log, before anything else. A
 // device may have been admitted twice under different labels, by two that had
 // not heard of each other; without that word it would depend on the order of
@@ -91,13 +94,15 @@ func (m *Membership) trusted(key oplog.DeviceKey) (string, bool) {
 func (m *Membership) Name() string { return MembersView }
 
 // Version implements oplog.Projection.
-func (m *Membership) Version() uint32 { return 1 }
+func (m *Membership) Version() uint32 { return 2 }
 
 // Kinds implements oplog.Projection.
-func (m *Membership) Kinds() []string { return []string{KindGenesis, KindAdmit, KindLabel, KindSeal} }
+func (m *Membership) Kinds() []string {
+	return []string{KindGenesis, KindAdmit, KindLabel, KindRename, KindSeal}
+}
 
 // RecheckKinds implements oplog.Gate.
-func (m *Membership) RecheckKinds() []string { return []string{KindGenesis, KindAdmit} }
+func (m *Membership) RecheckKinds() []string { return []string{KindGenesis, KindAdmit, KindRename} }
 
 // Apply implements oplog.Projection.
 func (m *Membership) Apply(tx oplog.Tx, e *oplog.Entry) error {
@@ -109,7 +114,7 @@ func (m *Membership) Apply(tx oplog.Tx, e *oplog.Entry) error {
 			return err
 		}
 		return tx.Set(deviceRow('a', key, ref), []byte(label))
-	case KindLabel:
+	case KindLabel, KindRename:
 		label, key, err := labelOf(e)
 		if err != nil {
 			return err
@@ -150,8 +155,8 @@ func originRow(o oplog.OriginID, seq uint64) []byte {
 	return binary.BigEndian.AppendUint64(append([]byte{'o'}, o[:]...), seq)
 }
 
-// admitted reports whether the device is a member under label, or under any
-// when label is empty.
+// admitted reports whether the device is a member under label, be it by an
+// admission or by its own rename, or under any when label is empty.
 func (m *Membership) admitted(r oplog.Reader, key oplog.DeviceKey, label string) (ok bool, err error) {
 	if l, known := m.trusted(key); known && (label == "" || l == label) {
 		return true, nil
@@ -160,6 +165,10 @@ func (m *Membership) admitted(r oplog.Reader, key oplog.DeviceKey, label string)
 		ok = label == "" || string(v) == label
 		return !ok, nil
 	})
+	if ok || err != nil || label == "" {
+		return ok, err
+	}
+	err = scanDevice(r, 'd', key, func(_ oplog.Ref, said string) { ok = ok || said == label })
 	return ok, err
 }
 

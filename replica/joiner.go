@@ -214,7 +214,7 @@ func userEntries(log *oplog.Log) (kinds map[string]int, n int, err error) {
 	kinds = map[string]int{}
 	err = log.View(func(s oplog.Snapshot) error {
 		return s.Arrived(0, false, func(_ uint64, e *oplog.Entry) (bool, error) {
-			if e.Kind != kindBirth && e.Kind != KindGenesis && e.Kind != KindLabel && e.Kind != KindSeal {
+			if e.Kind != kindBirth && e.Kind != KindGenesis && e.Kind != KindLabel && e.Kind != KindRename && e.Kind != KindSeal {
 				n++
 				kinds[e.Kind]++
 			}

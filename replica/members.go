@@ -155,8 +155,11 @@ type Member struct {
 	Key       oplog.DeviceKey
 	Label     string
 	Admission oplog.Ref
-	// Flagged says that another device was admitted under this label before.
-	// Such a device may not claim until it is renamed (I9).
+	// Since is what gave the device its label: the admission under it, or the
+	// device's own rename.
+	Since oplog.Ref
+	// Flagged says that another device had this label before. Such a device may
+	// not claim until it is renamed (I9).
 	Flagged bool
 }
 
@@ -164,8 +167,17 @@ type Member struct {
 // label is what it last said itself, else that of its first admission.
 func MembersIn(views oplog.Views) ([]Member, error) {
 	r := views.View(MembersView)
-	said := map[oplog.DeviceKey]string{}
-	if err := scanDevices(r, 'd', func(key oplog.DeviceKey, _ oplog.Ref, label string) { said[key] = label }); err != nil {
+	type word struct {
+		label string
+		since oplog.Ref // from which on it has said nothing else
+		moved bool      // it had another one before
+	}
+	said := map[oplog.DeviceKey]word{}
+	if err := scanDevices(r, 'd', func(key oplog.DeviceKey, ref oplog.Ref, label string) {
+		if w, ok := said[key]; !ok || w.label != label {
+			said[key] = word{label, ref, ok}
+		}
+	}); err != nil {
 		return nil, err
 	}
 	type labelled struct {
@@ -181,25 +193,29 @@ func MembersIn(views oplog.Views) ([]Member, error) {
 		if n := len(list); n > 0 && list[n-1].Key == key {
 			return // a later admission of the same device
 		}
-		mem := Member{Key: key, Label: label, Admission: ref}
-		if l, ok := said[key]; ok {
-			mem.Label = l
-		}
-		list = append(list, mem)
+		list = append(list, Member{Key: key, Label: label, Admission: ref})
 	})
 	if err != nil {
 		return nil, err
 	}
 	slices.SortFunc(list, func(a, b Member) int { return a.Admission.Compare(b.Admission) })
 	first := map[string]oplog.Ref{}
-	for _, m := range list {
-		ref := since[labelled{m.Key, m.Label}]
-		if f, ok := first[m.Label]; !ok || ref.Compare(f) < 0 {
-			first[m.Label] = ref
+	for i := range list {
+		m := &list[i]
+		w, spoke := said[m.Key]
+		if spoke {
+			m.Label = w.label
+		}
+		m.Since = since[labelled{m.Key, m.Label}]
+		if w.moved || m.Since.IsZero() {
+			m.Since = w.since
+		}
+		if f, ok := first[m.Label]; !ok || m.Since.Compare(f) < 0 {
+			first[m.Label] = m.Since
 		}
 	}
 	for i, m := range list {
-		list[i].Flagged = since[labelled{m.Key, m.Label}] != first[m.Label]
+		list[i].Flagged = m.Since != first[m.Label]
 	}
 	return list, nil
 }
@@ -211,6 +227,17 @@ func scanDevices(r oplog.Reader, table byte, fn func(key oplog.DeviceKey, ref op
 			return false, fmt.Errorf("%w: member row of %d bytes", oplog.ErrDamaged, len(k))
 		}
 		fn(oplog.DeviceKey(k[1:33]), oplog.Ref(k[33:]), string(v))
+		return true, nil
+	})
+}
+
+// scanDevice goes through one device's rows of a table, in C2 order.
+func scanDevice(r oplog.Reader, table byte, key oplog.DeviceKey, fn func(ref oplog.Ref, label string)) error {
+	return r.Scan(append([]byte{table}, key[:]...), nil, false, func(k, v []byte) (bool, error) {
+		if len(k) != 1+32+oplog.RefSize {
+			return false, fmt.Errorf("%w: member row of %d bytes", oplog.ErrDamaged, len(k))
+		}
+		fn(oplog.Ref(k[33:]), string(v))
 		return true, nil
 	})
 }

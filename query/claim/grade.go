@@ -39,6 +39,7 @@ type Horizon struct {
 	Now     time.Time // the reader's wall clock
 	Bound   time.Duration
 	Window  time.Duration
+	Label   string         // of this replica; acks that it owes for claims under a former one are written under it
 	Self    oplog.OriginID // the incarnation that writes here; its own log is always complete
 	Members []MemberFloor  // every unsealed and sealed incarnation of every current member, own ones included
 	Outlier bool           // this replica's own clock is the one that is wrong (C3)

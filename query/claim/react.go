@@ -62,9 +62,10 @@ func React(snap oplog.Snapshot, h Horizon) (ops []oplog.Op, ask hlc.Timestamp, e
 		if err != nil {
 			return err
 		}
-		op, err := logstream.NewAckOp(e.Author, logstream.Ack{
+		author := under(e.Author, h.Label)
+		op, err := logstream.NewAckOp(author, logstream.Ack{
 			Event: logstream.Event{
-				Stream: string(raw.Stream), Room: string(raw.Room), Topic: string(raw.Topic), To: e.Author,
+				Stream: string(raw.Stream), Room: string(raw.Room), Topic: string(raw.Topic), To: author,
 				Correlation: string(raw.Correlation), Status: logstream.StatusSuperseded, Metadata: noticeOf(&l),
 			},
 			Task: string(raw.Task), Of: l.claim, Claim: l.claim, Automatic: true,
@@ -103,10 +104,10 @@ func Notices(snap oplog.Snapshot, identity string, h Horizon, label logstream.La
 		if err != nil {
 			return fmt.Errorf("claim: entry of a loss: %w", err)
 		}
-		if identity != e.Author {
+		if !isOf(identity, e.Author, l.claim.Origin(), label) {
 			return nil
 		}
-		n, err := noticeRecord(snap, &l, &e, &h, label)
+		n, err := noticeRecord(snap, &l, &e, &h, identity, label)
 		if err == nil {
 			out = append(out, n)
 		}
@@ -122,7 +123,7 @@ type Notice struct {
 	Arrival uint64
 }
 
-func noticeRecord(snap oplog.Snapshot, l *loss, e *oplog.Entry, h *Horizon, label logstream.Labeler) (n Notice, err error) {
+func noticeRecord(snap oplog.Snapshot, l *loss, e *oplog.Entry, h *Horizon, identity string, label logstream.Labeler) (n Notice, err error) {
 	r, err := logstream.NewRecord(snap, e, label)
 	if err != nil {
 		return n, err
@@ -138,7 +139,7 @@ func noticeRecord(snap oplog.Snapshot, l *loss, e *oplog.Entry, h *Horizon, labe
 	ack = fmt.Appendf(ack, "{%q:%q,", "ack_of", r.ID)
 	r.Metadata = append(ack, noticeOf(l)[1:]...)
 	r.ID, r.Seq, r.OriginSeq = "", "0", "0"
-	r.ToAgent, r.Status, r.Body, r.Invisible = e.Author, logstream.StatusSuperseded, "", false
+	r.ToAgent, r.Status, r.Body, r.Invisible = identity, logstream.StatusSuperseded, "", false
 	r.Computed = true
 	r.Grade, r.Unheard = h.gradeForRecord(l)
 	n.Record = r

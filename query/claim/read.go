@@ -144,7 +144,7 @@ func lossOf(snap oplog.Snapshot, l *loss, h *Horizon) (Loss, error) {
 
 // Filter says which live claims to list. Empty values do not filter.
 type Filter struct {
-	Identity    string
+	Identity    string // also under its device's former labels, when the labeler is given
 	Correlation string // correlation id, or the request's event id
 	Stream      string
 	Limit       int // 0 means DefaultLimit
@@ -178,7 +178,7 @@ func List(snap oplog.Snapshot, f Filter, h Horizon, label logstream.Labeler) (Pa
 		if err != nil {
 			return false, err
 		}
-		if f.Identity != "" && f.Identity != c.Holder || f.Stream != "" && f.Stream != c.Stream ||
+		if f.Identity != "" && !isOf(f.Identity, c.Holder, ref.Origin(), label) || f.Stream != "" && f.Stream != c.Stream ||
 			f.Correlation != "" && f.Correlation != c.Correlation {
 			return true, nil
 		}

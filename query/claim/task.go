@@ -63,12 +63,32 @@ func idOf[T ~string | ~[]byte](key T) taskID {
 }
 
 // actor names an identity at its home: author and device. It is what K2 means
-// by "the same identity" and K1 by "its own home".
+// by "the same identity" and K1 by "its own home". The host part of a tuple
+// says no more than the device does (I9), and is left out, so that a device
+// that takes another label goes on with the claims it holds.
 type actor [16]byte
 
 func actorOf(author string, device []byte) actor {
+	if _, rest, full := strings.Cut(author, ":"); full {
+		author = ":" + rest
+	}
 	h := sha256.New()
 	fmt.Fprintf(h, "%d\x00%s", len(author), author)
 	h.Write(device)
 	return actor(h.Sum(nil)[:16])
+}
+
+// under is the name by which an author goes at a replica of this label: a
+// tuple takes its host from there, a flat name carries none.
+func under(author, label string) string {
+	if _, rest, full := strings.Cut(author, ":"); full && label != "" {
+		return label + ":" + rest
+	}
+	return author
+}
+
+// isOf reports whether what author wrote is of identity, by the name it was
+// written under or by the one that the origin's label of today gives it.
+func isOf(identity, author string, origin oplog.OriginID, label logstream.Labeler) bool {
+	return identity == author || label != nil && identity == under(author, label(origin))
 }

@@ -23,7 +23,7 @@ type View struct{}
 func (View) Name() string { return ViewName }
 
 // Version of the rows.
-func (View) Version() uint32 { return 2 }
+func (View) Version() uint32 { return 3 }
 
 // Kinds are events (those that open tasks), acks, and births for the device
 // behind an origin.
