@@ -19,7 +19,7 @@ func (c *bindCache) get(s Session) (bound, bool) {
 func (c *bindCache) put(s Session, b bound) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.rows == nil || len(c.rows) >= maxBound {
+	if _, known := c.rows[s]; c.rows == nil || !known && len(c.rows) >= maxBound {
 		c.rows = map[Session]bound{}
 	}
 	c.rows[s] = b

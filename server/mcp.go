@@ -31,6 +31,8 @@ type MCPOptions struct {
 	Toolsets Toolsets
 	// Logger takes warnings and panics. Nil means silence.
 	Logger *slog.Logger
+
+	ready *readyAnswers // of stdio
 }
 
 // newMCP builds the SDK's server over a backend. Tools are added through the
@@ -87,7 +89,7 @@ func newMCP(b Backend, o MCPOptions) *mcp.Server {
 				session.Client = clip(info.Name)
 			}
 			out, err := b.Call(ctx, session, t.name, r.Params.Arguments, NewOpID())
-			return toolResult(out, err), nil
+			return o.ready.result(out, err), nil
 		})
 	}
 	return s
@@ -145,8 +147,8 @@ func (w warnings) WithGroup(name string) slog.Handler   { return warnings{w.Hand
 // reserved for the protocol. A line that is no message is answered with an
 // error, and the next one is read.
 func ServeStdio(ctx context.Context, in io.ReadCloser, out io.WriteCloser, b Backend, o MCPOptions) error {
-	w := &lockedWriter{WriteCloser: out}
-	err := newMCP(b, o).Run(ctx, &mcp.IOTransport{Reader: checkLines(in, w), Writer: w, MaxLineLength: -1})
+	o.ready = newReadyAnswers()
+	err := newMCP(b, o).Run(ctx, &lines{in: in, out: out, ready: o.ready})
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}

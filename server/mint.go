@@ -3,11 +3,13 @@ package server
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"tallystick/oplog"
 	"tallystick/query/identity"
 	"tallystick/query/logstream"
 	"tallystick/query/mailbox"
+	"tallystick/query/merges"
 	"tallystick/query/minted"
 )
 
@@ -20,8 +22,9 @@ const (
 // bound is a session's identity as it was decided, and how much of the views
 // that took into account.
 type bound struct {
-	count uint64
-	id    Identity
+	count   uint64
+	id      Identity
+	changed <-chan struct{} // of the log; while it is the same, nothing was committed
 }
 
 // maxBound is how many sessions' identities are remembered.
@@ -38,13 +41,20 @@ func (s *Service) bind(session Session) (Identity, *Error) {
 		return id, bad
 	}
 	session.Client = ""
+	changed := s.d.Log.Changed()
+	b, known := s.binds.get(session)
+	known = known && b.id.Host == label // else the replica was renamed
+	if known && b.changed == changed {
+		return b.id, nil
+	}
 	err := s.d.Log.View(func(snap oplog.Snapshot) error {
 		n, err := minted.Count(snap)
 		if err != nil {
 			return err
 		}
-		if b, ok := s.binds.get(session); ok && b.count == n {
-			id = b.id
+		if known && b.count == n {
+			id, b.changed = b.id, changed
+			s.binds.put(session, b)
 			return nil
 		}
 		d, err := minted.Decide(snap, s.mintRequest(id, session))
@@ -52,7 +62,7 @@ func (s *Service) bind(session Session) (Identity, *Error) {
 			return err
 		}
 		id = boundTo(id, session, d)
-		s.binds.put(session, bound{n, id})
+		s.binds.put(session, bound{n, id, changed})
 		return nil
 	})
 	if err != nil {
@@ -65,8 +75,22 @@ func (s *Service) mintRequest(id Identity, session Session) minted.Request {
 	self, label := s.d.Log.Self().ID, s.d.Mesh.Self().Label
 	return minted.Request{
 		Host: label, Agent: id.Agent, Project: id.Project, Repo: minted.Repo{Root: session.Root, Remote: session.Remote},
-		Mine: func(o oplog.OriginID) bool { return o == self || s.d.Mesh.LabelOf(o) == label },
+		Mine: func(o oplog.OriginID) bool { return o == self || s.d.Mesh.LabelOf(o) == label }, Formerly: s.formerHosts(),
 	}
+}
+
+func (s *Service) formerly() []merges.LabelMove {
+	if s.d.Formerly == nil {
+		return nil
+	}
+	return s.d.Formerly()
+}
+
+func (s *Service) formerHosts() (hosts []string) {
+	for _, m := range s.formerly() {
+		hosts = append(hosts, m.From)
+	}
+	return hosts
 }
 
 // boundTo is the identity that a decision gives a session. One that is held to
@@ -194,14 +218,50 @@ type oldName struct {
 	Unread int64  `json:"unread"` // mail to it that nobody has read, also from before
 }
 
+// renamedHost is a name of a host that goes by another label now.
+func renamedHost(name, from, to string) string {
+	if rest, ok := strings.CutPrefix(name, from+"-"); ok && !strings.Contains(name, ":") {
+		return to + ":" + rest + ":*"
+	}
+	return to + strings.TrimPrefix(name, from)
+}
+
 // maxOldMail bounds how many events to one old name are counted.
 const maxOldMail = 1000
 
 // oldNames looks for events addressed to names that agents of this host went
-// by before they had tuples (RFC 005: they are shown, not lost).
+// by before they had tuples, or the host another label (RFC 005: they are shown,
+// not lost).
 func (s *Service) oldNames() (list []oldName, err error) {
-	label, self := s.d.Mesh.Self().Label, s.d.Log.Self().ID
+	label, self, formerly := s.d.Mesh.Self().Label, s.d.Log.Self().ID, s.formerly()
 	err = s.d.Log.View(func(snap oplog.Snapshot) error {
+		shown := map[string]bool{}
+		add := func(name, now string, since oplog.Ref) error {
+			if shown[name] {
+				return nil
+			}
+			shown[name] = true
+			n, err := logstream.Addressed(snap, name, since, maxOldMail)
+			if err != nil {
+				return err
+			}
+			mail, err := mailbox.CountsOf(snap, name)
+			if err == nil && (n > 0 || mail.Unread > 0) {
+				list = append(list, oldName{Name: name, Now: now, Events: n, Unread: mail.Unread})
+			}
+			return err
+		}
+		for _, m := range formerly {
+			names, err := minted.SpokenAt(snap, m.From, func(o oplog.OriginID) bool { return o == self || s.d.Mesh.LabelOf(o) == label })
+			if err != nil {
+				return err
+			}
+			for _, name := range names {
+				if err := add(name, renamedHost(name, m.From, label), m.Kept); err != nil {
+					return err
+				}
+			}
+		}
 		names, err := minted.List(snap, label)
 		if err != nil {
 			return err
@@ -229,16 +289,8 @@ func (s *Service) oldNames() (list []oldName, err error) {
 				old = append(old, flat)
 			}
 			for _, name := range old {
-				n, err := logstream.Addressed(snap, name, since[agent], maxOldMail)
-				if err != nil {
+				if err := add(name, label+":"+agent+":*", since[agent]); err != nil {
 					return err
-				}
-				mail, err := mailbox.CountsOf(snap, name)
-				if err != nil {
-					return err
-				}
-				if n > 0 || mail.Unread > 0 {
-					list = append(list, oldName{Name: name, Now: label + ":" + agent + ":*", Events: n, Unread: mail.Unread})
 				}
 			}
 		}

@@ -1,10 +1,13 @@
 package server
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"crypto/ed25519"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -161,9 +164,60 @@ func timed(b *testing.B, t *times, fn func() error) {
 	}
 }
 
+// canned is a backend that does nothing: it gives the answer it was told. MCP
+// over it costs what the transport costs for an answer of that size.
+type canned struct {
+	answer atomic.Pointer[json.RawMessage]
+}
+
+func (c *canned) Call(context.Context, Session, string, json.RawMessage, string) (json.RawMessage, *Error) {
+	return *c.answer.Load(), nil
+}
+
+// lineClient speaks to a server over stdio by hand: what a client spends on
+// reading an answer is the client's. It returns when the answer's line is here.
+func lineClient(b *testing.B, back Backend, s Session) func(tool string, args json.RawMessage) error {
+	b.Helper()
+	in, toServer := io.Pipe()
+	fromServer, out := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- ServeStdio(context.WithoutCancel(b.Context()), in, out, back, MCPOptions{Session: s, Toolsets: Toolsets{all: true}})
+	}()
+	b.Cleanup(func() {
+		toServer.Close()
+		if err := <-ended; err != nil {
+			b.Errorf("stdio server ended with %v", err)
+		}
+	})
+	lines := bufio.NewReaderSize(fromServer, 256<<10)
+	n := 0
+	call := func(method, params string) ([]byte, error) {
+		n++
+		if _, err := fmt.Fprintf(toServer, `{"jsonrpc":"2.0","id":%d,"method":"%s","params":%s}`+"\n", n, method, params); err != nil {
+			return nil, err
+		}
+		return lines.ReadSlice('\n')
+	}
+	if _, err := call("initialize", `{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}`); err != nil {
+		b.Fatal(err)
+	}
+	if _, err := io.WriteString(toServer, `{"jsonrpc":"2.0","method":"notifications/initialized"}`+"\n"); err != nil {
+		b.Fatal(err)
+	}
+	return func(tool string, args json.RawMessage) error {
+		line, err := call("tools/call", `{"name":"`+tool+`","arguments":`+string(args)+`}`)
+		if err == nil && (!bytes.Contains(line, []byte(`"structuredContent"`)) || bytes.Contains(line, []byte(`"isError":true`))) {
+			err = fmt.Errorf("%s: %.300s", tool, line)
+		}
+		return err
+	}
+}
+
 // BenchmarkSearchScale fills a log with turns, lets the index catch up with it
 // beside the bare engine that gets the same documents in batches, and then
-// asks the bare engine, the API, and MCP over stdio the same questions in turn.
+// asks the bare engine, the API, and MCP over stdio the same questions in turn;
+// and MCP over stdio before a server that has the answer ready: its floor.
 func BenchmarkSearchScale(b *testing.B) {
 	for _, n := range benchSizes(b, "1000,100000") {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -172,16 +226,17 @@ func BenchmarkSearchScale(b *testing.B) {
 			bare, index := catchUp(b, log, n)
 			svc := searchService(b, log, index)
 			me := Session{Agent: "agent3", Project: "tally", Bound: true}
-			cs := connectStdio(b, svc, me)
+			floor := &canned{}
+			ask, askNone := lineClient(b, svc, me), lineClient(b, floor, me)
 			questions := make([]string, benchCalls())
 			for i := range questions {
 				questions[i] = v.text(3, 3)
 			}
 			ctx := context.Background()
-			var engine, api, overMCP, recent times
+			var engine, api, overMCP, nothing, recent times
 			for i, text := range append(slices.Clone(questions[:min(20, len(questions))]), questions...) {
 				if i == min(20, len(questions)) { // the first warm all three up
-					engine, api, overMCP = nil, nil, nil
+					engine, api, overMCP, nothing = nil, nil, nil, nil
 				}
 				args, _ := json.Marshal(map[string]any{"query": text, "nResults": 10})
 				timed(b, &engine, func() error {
@@ -189,10 +244,12 @@ func BenchmarkSearchScale(b *testing.B) {
 					return err
 				})
 				timed(b, &api, func() error {
-					_, bad := svc.Call(ctx, me, "query_raw_memories", args, "")
+					out, bad := svc.Call(ctx, me, "query_raw_memories", args, "")
+					floor.answer.Store(&out)
 					return asErr(bad)
 				})
-				timed(b, &overMCP, func() error { return callMCP(cs, "query_raw_memories", args) })
+				timed(b, &nothing, func() error { return askNone("query_raw_memories", args) })
+				timed(b, &overMCP, func() error { return ask("query_raw_memories", args) })
 				timed(b, &recent, func() error {
 					_, bad := svc.Call(ctx, me, "query_recent_turns", json.RawMessage(`{"limit":20}`), "")
 					return asErr(bad)
@@ -205,8 +262,13 @@ func BenchmarkSearchScale(b *testing.B) {
 			b.ReportMetric(api.at(.99), "api_p99_ms")
 			b.ReportMetric(overMCP.at(.5), "mcp_p50_ms")
 			b.ReportMetric(overMCP.at(.99), "mcp_p99_ms")
+			b.ReportMetric(nothing.at(.5), "floor_p50_ms")
+			b.ReportMetric(nothing.at(.99), "floor_p99_ms")
 			b.ReportMetric(api.at(.5)/engine.at(.5), "x_api")
+			b.ReportMetric(api.at(.99)/engine.at(.99), "x_api_p99")
 			b.ReportMetric(overMCP.at(.5)/engine.at(.5), "x_mcp")
+			b.ReportMetric(overMCP.at(.99)/engine.at(.99), "x_mcp_p99")
+			b.ReportMetric((overMCP.at(.5)-nothing.at(.5))/engine.at(.5), "x_mcp_less_floor")
 			b.ReportMetric(recent.at(.5), "recent_p50_ms")
 		})
 	}

@@ -120,9 +120,12 @@ type Deps struct {
 	// AskFloor asks members for fresh floors after a claim was stamped, so that
 	// its grade settles soon. Nil: they are not asked.
 	AskFloor func(ref oplog.Ref)
-	// Clashes lists the labels that a later admission has lost, by the id of that
-	// admission. Nil: none are known.
-	Clashes func() []merges.LabelClash
+	// Clashes lists the labels that a later admission has lost, Moves the renames
+	// of members, and Formerly the labels that this replica had before, the latest
+	// first. Nil: none are known.
+	Clashes  func() []merges.LabelClash
+	Moves    func() []merges.LabelMove
+	Formerly func() []merges.LabelMove
 	// Translate gives errors of the layers below their code. It may be nil, and
 	// return nil for what it does not know.
 	Translate func(error) *Error
@@ -223,7 +226,7 @@ func (s *Service) Call(ctx context.Context, session Session, name string, args j
 		s.mintAfter(ctx, id)
 		s.log.Info("stored", "tool", name, "identity", id.Name, "client", session.Client)
 	}
-	return withSecrets(encode(v), found), nil
+	return withSecrets(encodeAnswer(v), found), nil
 }
 
 // opKey is the op id under which the log remembers a write. A key that the

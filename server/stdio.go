@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
@@ -19,44 +17,6 @@ const (
 	// connection.
 	mcpDepth = 1000
 )
-
-// checkedLines stands before the SDK, which ends the whole server at the first
-// line that it cannot read: each line is looked at here, a bad one is answered
-// and the others pass. Calls in flight do not notice.
-type checkedLines struct {
-	*io.PipeReader
-	in io.Closer
-}
-
-func (c checkedLines) Close() error {
-	c.PipeReader.Close()
-	return c.in.Close()
-}
-
-// checkLines reads in until it ends; answers go to out.
-func checkLines(in io.ReadCloser, out io.Writer) io.ReadCloser {
-	pr, pw := io.Pipe()
-	go func() {
-		r := bufio.NewReaderSize(in, 64<<10)
-		for {
-			line, id, err := mcpReadLine(r)
-			if line = bytes.TrimSpace(line); len(line) > 0 || id.over {
-				if answer := checkMessage(line, &id); answer != nil {
-					if _, werr := out.Write(append(answer, '\n')); werr != nil {
-						err = werr
-					}
-				} else if _, werr := pw.Write(append(line, '\n')); werr != nil {
-					return
-				}
-			}
-			if err != nil {
-				pw.CloseWithError(err)
-				return
-			}
-		}
-	}()
-	return checkedLines{pr, in}
-}
 
 // mcpReadLine reads one line, and of one over the limit what is needed to
 // answer it.
@@ -77,29 +37,31 @@ func mcpReadLine(r *bufio.Reader) (line []byte, id idScan, err error) {
 	}
 }
 
-// checkMessage is the answer to a line that the SDK must not see, else nil.
-func checkMessage(line []byte, id *idScan) []byte {
+// checkMessage is the message of a line, or the answer to one that the SDK must
+// not see.
+func checkMessage(line []byte, id *idScan) (msg jsonrpc.Message, answer []byte) {
 	switch {
 	case id.over:
-		return rpcError(id.id(), jsonrpc.CodeInvalidRequest, fmt.Sprintf("the message is longer than %d bytes; send less in one call", mcpLine))
+		return nil, rpcError(id.id(), jsonrpc.CodeInvalidRequest, fmt.Sprintf("the message is longer than %d bytes; send less in one call", mcpLine))
 	case id.deepest > mcpDepth:
 		const what = "nested more than %d levels deep"
 		if string(id.method) == `"tools/call"` && id.id() != nil {
 			e := fail(CodeTooLarge, "arguments", "send flatter arguments", "the arguments are "+what, mcpDepth)
-			return encode(map[string]any{"jsonrpc": "2.0", "id": id.id(), "result": toolResult(nil, e)})
+			return nil, encode(map[string]any{"jsonrpc": "2.0", "id": id.id(), "result": toolResult(nil, e)})
 		}
-		return rpcError(id.id(), jsonrpc.CodeInvalidRequest, fmt.Sprintf("the message is "+what, mcpDepth))
+		return nil, rpcError(id.id(), jsonrpc.CodeInvalidRequest, fmt.Sprintf("the message is "+what, mcpDepth))
 	case !json.Valid(line):
-		return rpcError(nil, jsonrpc.CodeParseError, "the line is no JSON; send one JSON-RPC message per line")
+		return nil, rpcError(nil, jsonrpc.CodeParseError, "the line is no JSON; send one JSON-RPC message per line")
 	case line[0] == '[':
-		return rpcError(nil, jsonrpc.CodeInvalidRequest, "batches are not supported; send one message per line")
+		return nil, rpcError(nil, jsonrpc.CodeInvalidRequest, "batches are not supported; send one message per line")
 	case line[0] != '{':
-		return rpcError(nil, jsonrpc.CodeInvalidRequest, "the line is no JSON-RPC message, which is an object")
+		return nil, rpcError(nil, jsonrpc.CodeInvalidRequest, "the line is no JSON-RPC message, which is an object")
 	}
-	if _, err := jsonrpc.DecodeMessage(line); err != nil {
-		return rpcError(id.id(), jsonrpc.CodeInvalidRequest, "the line is no JSON-RPC 2.0 message: "+clip(err.Error()))
+	msg, err := jsonrpc.DecodeMessage(line)
+	if err != nil {
+		return nil, rpcError(id.id(), jsonrpc.CodeInvalidRequest, "the line is no JSON-RPC 2.0 message: "+clip(err.Error()))
 	}
-	return nil
+	return msg, nil
 }
 
 func rpcError(id json.RawMessage, code int, message string) []byte {
@@ -203,16 +165,4 @@ func (s *idScan) id() json.RawMessage {
 		return json.RawMessage(s.ident)
 	}
 	return nil
-}
-
-// lockedWriter lets the SDK and checkLines write whole messages in turn.
-type lockedWriter struct {
-	mu sync.Mutex
-	io.WriteCloser
-}
-
-func (w *lockedWriter) Write(b []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.WriteCloser.Write(b)
 }

@@ -303,15 +303,14 @@ func (s *Service) memorySearch(ctx context.Context, c *call) (any, *Error) {
 		}
 	}
 	r.Count = len(p.rows)
-	if explain {
-		r.Explained = p.rows
-	} else {
-		r.Facts = p.rows
-	}
 	if r.Count == 0 && r.Note == "" {
 		r.Note = "No memories found. They may not have arrived on this replica yet, or be in another namespace."
 	}
-	return r, nil
+	if explain {
+		r.Explained = p.rows
+		return r, nil
+	}
+	return framed{r, "facts", p.rows}, nil
 }
 
 // feedback says which words found nothing, and how to teach them.
@@ -447,8 +446,8 @@ func (s *Service) memorySearchBatch(ctx context.Context, c *call) (any, *Error) 
 			break
 		}
 	}
-	r.Merged, r.Count, r.Note = p.rows, len(p.rows), f.scope.note
-	return r, nil
+	r.Merged, r.Count, r.Note = []json.RawMessage{}, len(p.rows), f.scope.note
+	return framed{r, "merged", p.rows}, nil
 }
 
 type found struct {
@@ -595,8 +594,8 @@ func (s *Service) queryKind(ctx context.Context, c *call, q search.Query, row fu
 	if err != nil {
 		return nil, s.asError(ctx, err)
 	}
-	r.Results, r.Count = p.rows, len(p.rows)
-	return r, nil
+	r.Results, r.Count = []json.RawMessage{}, len(p.rows)
+	return framed{r, "results", p.rows}, nil
 }
 
 // docKinds are the words for kinds of document in a search.
@@ -737,6 +736,6 @@ func (s *Service) searchAll(ctx context.Context, c *call) (any, *Error) {
 	if err != nil {
 		return nil, s.asError(ctx, err)
 	}
-	r.Results, r.Count = p.rows, len(p.rows)
-	return r, nil
+	r.Results, r.Count = []json.RawMessage{}, len(p.rows)
+	return framed{r, "results", p.rows}, nil
 }
