@@ -61,6 +61,16 @@ func (x *Index) freshen(ctx context.Context) (last uint64, err error) {
 	if x.cfg.Log == nil {
 		return 0, nil
 	}
+	x.mu.RLock()
+	caught, pos := x.caught, x.pos.arrival
+	x.mu.RUnlock()
+	if caught != nil {
+		select {
+		case <-caught:
+		default: // whoever was told of a commit was told after it closed the channel
+			return pos, nil
+		}
+	}
 	err = x.cfg.Log.View(func(s oplog.Snapshot) error {
 		last = s.LastArrival()
 		return nil
@@ -95,6 +105,7 @@ func (x *Index) step(ctx context.Context) (more bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
 	}
+	from, caught, current := x.pos.arrival, x.cfg.Log.Changed(), x.ahead == nil
 	got, err := x.read(ctx)
 	var again *refoldError
 	if errors.As(err, &again) {
@@ -108,15 +119,22 @@ func (x *Index) step(ctx context.Context) (more bool, err error) {
 	if err != nil {
 		if ctx.Err() == nil && !errors.Is(err, oplog.ErrClosed) {
 			x.mu.Lock()
-			x.fault = err.Error()
+			x.fault, x.caught = err.Error(), nil
 			x.mu.Unlock()
 		}
 		return false, err
 	}
-	if got.next.arrival == x.pos.arrival {
+	if got.next.arrival != x.pos.arrival {
+		x.apply(got.docs, &got.next, got.erased)
+	}
+	if current && got.next.arrival == got.last && x.caught != caught {
+		x.mu.Lock()
+		x.caught = caught
+		x.mu.Unlock()
+	}
+	if got.next.arrival == from {
 		return false, nil
 	}
-	x.apply(got.docs, &got.next, got.erased)
 	if err := x.tidy(false); err != nil {
 		// What is not kept is folded again at the next start.
 		x.log.Warn("search index cannot be kept", "error", err)

@@ -64,7 +64,8 @@ type Index struct {
 	mu      sync.RWMutex
 	c       *core
 	pos     mark
-	fault   string // why the index does not follow, or empty
+	caught  <-chan struct{} // open: nothing was committed since pos was the end; or nil
+	fault   string          // why the index does not follow, or empty
 	refolds []string
 
 	vec    *embedder
@@ -286,7 +287,7 @@ func (x *Index) refold(reason string) error {
 		fresh.vec = &vectors{name: x.cfg.Vectorizer.Name(), of: map[uint32][]int8{}}
 	}
 	x.mu.Lock()
-	x.c, x.pos, x.fault = fresh, mark{}, ""
+	x.c, x.pos, x.caught, x.fault = fresh, mark{}, nil, ""
 	if len(x.refolds) < 16 {
 		x.refolds = append(x.refolds, reason)
 	}
