@@ -64,10 +64,7 @@ func (s *Service) takeArtifact(ctx context.Context, body io.Reader) (any, *Error
 	if err := json.Unmarshal(line, &q); err != nil {
 		return nil, invalid("", "use the same version of tally on both sides", "the request is not the JSON expected here: %v", err)
 	}
-	id, bad := s.bind(q.Session)
-	if bad == nil {
-		bad = id.mayWrite()
-	}
+	id, bad := s.bindWriter(q.Session)
 	if bad != nil {
 		return nil, bad
 	}

@@ -146,26 +146,22 @@ func (c *Client) Call(ctx context.Context, s Session, tool string, args json.Raw
 
 // Status is mesh_status and what is known of the owner process.
 func (c *Client) Status(ctx context.Context, s Session) (ProcessStatus, error) {
-	var st ProcessStatus
-	return st, c.askInto(ctx, "status", callRequest{Session: s}, &st)
+	return askFor[ProcessStatus](ctx, c, "status", callRequest{Session: s})
 }
 
 // Invite opens the join port for one device.
 func (c *Client) Invite(ctx context.Context, q InviteRequest) (Invite, error) {
-	var inv Invite
-	return inv, c.askInto(ctx, "invite", q, &inv)
+	return askFor[Invite](ctx, c, "invite", q)
 }
 
 // Token gives the HTTP bearer token of an identity.
 func (c *Client) Token(ctx context.Context, q TokenRequest) (TokenAnswer, error) {
-	var t TokenAnswer
-	return t, c.askInto(ctx, "token", q, &t)
+	return askFor[TokenAnswer](ctx, c, "token", q)
 }
 
 // SessionStart tells an agent what it should know when it begins.
 func (c *Client) SessionStart(ctx context.Context, s Session) (SessionStart, error) {
-	var r SessionStart
-	return r, c.askInto(ctx, "session-start", s, &r)
+	return askFor[SessionStart](ctx, c, "session-start", s)
 }
 
 // Label is the replica's.
@@ -173,26 +169,22 @@ func (c *Client) Label() string { return c.hello.Replica }
 
 // Identity asks which name an agent goes by.
 func (c *Client) Identity(ctx context.Context, q IdentityRequest) (IdentityAnswer, error) {
-	var a IdentityAnswer
-	return a, c.askInto(ctx, "identity", q, &a)
+	return askFor[IdentityAnswer](ctx, c, "identity", q)
 }
 
 // ImportBeads sends one chunk of rows; a repeat adds nothing.
 func (c *Client) ImportBeads(ctx context.Context, q ImportRequest) (ImportCounts, error) {
-	var n ImportCounts
-	return n, c.askInto(ctx, "import", q, &n)
+	return askFor[ImportCounts](ctx, c, "import", q)
 }
 
 // ImportMemory sends one chunk of rows; a repeat adds nothing.
 func (c *Client) ImportMemory(ctx context.Context, q MemoryImport) (MemoryCounts, error) {
-	var n MemoryCounts
-	return n, c.askInto(ctx, "import-memory", q, &n)
+	return askFor[MemoryCounts](ctx, c, "import-memory", q)
 }
 
 // ExportMemory gives one part of everything that is remembered here.
 func (c *Client) ExportMemory(ctx context.Context, q MemoryExport) (MemoryPart, error) {
-	var p MemoryPart
-	return p, c.askInto(ctx, "export-memory", q, &p)
+	return askFor[MemoryPart](ctx, c, "export-memory", q)
 }
 
 // CheckLeave refuses to leave the mesh for another one when something would be
@@ -273,6 +265,12 @@ func wholeLines(data []byte, atEOF bool) (advance int, token []byte, err error) 
 // purpose. One that ended by itself, or handed over to a newer version, leaves
 // it as it was.
 func StopMark(runDir string) string { return lastStop(runDir) }
+
+// askFor asks the owner and reads its answer.
+func askFor[T any](ctx context.Context, c *Client, verb string, q any) (answer T, err error) {
+	err = c.askInto(ctx, verb, q, &answer)
+	return answer, err
+}
 
 func (c *Client) askInto(ctx context.Context, verb string, q, into any) error {
 	b, e := c.ask(ctx, verb, q)

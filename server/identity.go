@@ -120,6 +120,15 @@ func (id Identity) checkFrom(field, given string) *Error {
 	return e
 }
 
+// bindWriter binds the identity of a session that is to write.
+func (s *Service) bindWriter(session Session) (Identity, *Error) {
+	id, bad := s.bind(session)
+	if bad == nil {
+		bad = id.mayWrite()
+	}
+	return id, bad
+}
+
 func (id Identity) mayWrite() *Error {
 	if id.Bound {
 		return nil

@@ -117,11 +117,8 @@ type target struct {
 // first, then what refers to them. It may stop half way; importing again
 // completes it.
 func (s *Service) ImportBeads(ctx context.Context, q ImportRequest) (ImportCounts, *Error) {
-	id, bad := s.bind(q.Session)
+	id, bad := s.bindWriter(q.Session)
 	if bad != nil {
-		return ImportCounts{}, bad
-	}
-	if bad := id.mayWrite(); bad != nil {
 		return ImportCounts{}, bad
 	}
 	if len(q.Rows) > maxImport {

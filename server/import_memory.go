@@ -140,10 +140,7 @@ func MemoryChunks(rows []MemoryRow) [][]MemoryRow {
 // ImportMemory stores the rows that are not here yet. What cannot be stored is
 // listed and stops nothing else; importing again adds nothing.
 func (s *Service) ImportMemory(ctx context.Context, q MemoryImport) (MemoryCounts, *Error) {
-	id, bad := s.bind(q.Session)
-	if bad == nil {
-		bad = id.mayWrite()
-	}
+	id, bad := s.bindWriter(q.Session)
 	if bad != nil {
 		return MemoryCounts{}, bad
 	}

@@ -38,17 +38,30 @@ func (s *Service) owner() (Owner, *Error) {
 	return s.d.Owner, nil
 }
 
+// owned is local for a call of the machine's owner. An error of the layers
+// below gets its code here.
+func owned[Q, A any](s *Service, fn func(context.Context, Owner, Q) (A, error)) http.HandlerFunc {
+	return local(func(ctx context.Context, q Q) (answer A, bad *Error) {
+		o, bad := s.owner()
+		if bad != nil {
+			return answer, bad
+		}
+		answer, err := fn(ctx, o, q)
+		return answer, s.asError(ctx, err)
+	})
+}
+
 // ops adds the owner's calls to the local API.
 func (s *Service) ops(mux *http.ServeMux) {
 	mux.HandleFunc("POST /v1/ops/verify", s.serveProgress(s.verify))
 	mux.HandleFunc("POST /v1/ops/rebuild", s.serveProgress(s.rebuild))
-	mux.HandleFunc("POST /v1/ops/show", local(s.showEntries))
-	mux.HandleFunc("POST /v1/ops/aside", local(s.listAside))
-	mux.HandleFunc("POST /v1/ops/erase", local(s.eraseEntries))
-	mux.HandleFunc("POST /v1/ops/erasures", local(s.listErasures))
-	mux.HandleFunc("POST /v1/ops/clock", local(s.showClock))
-	mux.HandleFunc("POST /v1/ops/amend", local(s.amend))
-	mux.HandleFunc("POST /v1/ops/health", local(s.health))
+	mux.HandleFunc("POST /v1/ops/show", owned(s, s.showEntries))
+	mux.HandleFunc("POST /v1/ops/aside", owned(s, s.listAside))
+	mux.HandleFunc("POST /v1/ops/erase", owned(s, s.eraseEntries))
+	mux.HandleFunc("POST /v1/ops/erasures", owned(s, s.listErasures))
+	mux.HandleFunc("POST /v1/ops/clock", owned(s, s.showClock))
+	mux.HandleFunc("POST /v1/ops/amend", owned(s, s.amend))
+	mux.HandleFunc("POST /v1/ops/health", owned(s, s.health))
 	mux.HandleFunc("POST /v1/ops/export", s.serveExport)
 	mux.HandleFunc("POST /v1/ops/import", s.serveImport)
 }
@@ -144,16 +157,12 @@ type AsideList struct {
 
 const maxAsideList = 1000
 
-func (s *Service) listAside(_ context.Context, _ struct{}) (any, *Error) {
-	o, bad := s.owner()
-	if bad != nil {
-		return nil, bad
-	}
+func (s *Service) listAside(_ context.Context, o Owner, _ struct{}) (out AsideList, err error) {
 	list, err := o.Log().Aside(maxAsideList + 1)
 	if err != nil {
-		return nil, s.asError(context.Background(), err)
+		return out, err
 	}
-	out := AsideList{Entries: []AsideEntry{}}
+	out.Entries = []AsideEntry{}
 	if len(list) > maxAsideList {
 		list, out.More = list[:maxAsideList], true
 	}
@@ -217,24 +226,17 @@ type EraseReplicas struct {
 	Applied bool   `json:"applied"`
 }
 
-func (s *Service) eraseEntries(ctx context.Context, q EraseRequest) (any, *Error) {
-	o, bad := s.owner()
+func (s *Service) eraseEntries(ctx context.Context, o Owner, q EraseRequest) (ans EraseAnswer, err error) {
+	id, bad := s.bindWriter(q.Session)
 	if bad != nil {
-		return nil, bad
-	}
-	id, bad := s.bind(q.Session)
-	if bad == nil {
-		bad = id.mayWrite()
-	}
-	if bad != nil {
-		return nil, bad
+		return ans, bad
 	}
 	if len(q.IDs) == 0 || len(q.IDs) > oplog.MaxEraseHashes {
-		return nil, invalid("ids", "name fewer in one call", "%d ids, at least 1 and at most %d are allowed", len(q.IDs), oplog.MaxEraseHashes)
+		return ans, invalid("ids", "name fewer in one call", "%d ids, at least 1 and at most %d are allowed", len(q.IDs), oplog.MaxEraseHashes)
 	}
-	ans := EraseAnswer{Entries: []ErasedEntry{}, Replicas: []EraseReplicas{}}
+	ans.Entries, ans.Replicas = []ErasedEntry{}, []EraseReplicas{}
 	var hashes []oplog.Hash
-	err := o.Log().View(func(snap oplog.Snapshot) error {
+	err = o.Log().View(func(snap oplog.Snapshot) error {
 		for _, id := range q.IDs {
 			e, err := entryByID(snap, id)
 			if err != nil {
@@ -251,23 +253,20 @@ func (s *Service) eraseEntries(ctx context.Context, q EraseRequest) (any, *Error
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, s.asError(ctx, err)
-	}
-	if q.DryRun || len(hashes) == 0 {
-		return ans, nil
+	if err != nil || q.DryRun || len(hashes) == 0 {
+		return ans, err
 	}
 	if q.OpID == "" {
 		q.OpID = NewOpID()
 	}
 	a, err := o.Erase(ctx, id.Name, opKey("erase", q.OpID, ""), q.Reason, hashes...)
 	if err != nil {
-		return nil, s.asError(ctx, err)
+		return ans, err
 	}
 	ans.Erase = a.Hash.String()
 	list, err := erasures(o)
 	if err != nil {
-		return nil, s.asError(ctx, err)
+		return ans, err
 	}
 	for _, e := range list {
 		if e.Erase == ans.Erase {
@@ -334,16 +333,9 @@ type EraseState struct {
 	Replicas []EraseReplicas `json:"replicas"`
 }
 
-func (s *Service) listErasures(_ context.Context, _ struct{}) (any, *Error) {
-	o, bad := s.owner()
-	if bad != nil {
-		return nil, bad
-	}
+func (s *Service) listErasures(_ context.Context, o Owner, _ struct{}) (map[string]any, error) {
 	list, err := erasures(o)
-	if err != nil {
-		return nil, s.asError(context.Background(), err)
-	}
-	return map[string]any{"erasures": list}, nil
+	return map[string]any{"erasures": list}, err
 }
 
 func erasures(o Owner) ([]EraseState, error) {
@@ -408,14 +400,10 @@ type PeerState struct {
 	Error     string `json:"error,omitempty"`
 }
 
-func (s *Service) health(ctx context.Context, _ struct{}) (any, *Error) {
-	o, bad := s.owner()
-	if bad != nil {
-		return nil, bad
-	}
+func (s *Service) health(_ context.Context, o Owner, _ struct{}) (Health, error) {
 	st, err := o.Status()
 	if err != nil {
-		return nil, s.asError(ctx, err)
+		return Health{}, err
 	}
 	h := Health{Label: st.Label, Origin: st.Origin.String(), Mesh: st.Mesh.String(), Addresses: st.Addresses, Entries: st.Entries,
 		Views: logViews(o.Log()), Doubt: st.Doubt, Forks: []string{}, Held: st.HeldTotal, Quarantined: len(st.Quarantined), Paused: st.Paused,

@@ -32,11 +32,7 @@ type ClockLine struct {
 	OffsetMS int64  `json:"offset_ms,omitempty"`
 }
 
-func (s *Service) showClock(context.Context, struct{}) (any, *Error) {
-	o, bad := s.owner()
-	if bad != nil {
-		return nil, bad
-	}
+func (s *Service) showClock(_ context.Context, o Owner, _ struct{}) (ClockAnswer, error) {
 	return clockAnswer(o), nil
 }
 
@@ -72,22 +68,15 @@ type AmendAnswer struct {
 	Held    int         `json:"held"`     // entries of all replicas that are still held
 }
 
-func (s *Service) amend(ctx context.Context, q AmendRequest) (any, *Error) {
-	o, bad := s.owner()
+func (s *Service) amend(ctx context.Context, o Owner, q AmendRequest) (ans AmendAnswer, err error) {
+	id, bad := s.bindWriter(q.Session)
 	if bad != nil {
-		return nil, bad
+		return ans, bad
 	}
-	id, bad := s.bind(q.Session)
-	if bad == nil {
-		bad = id.mayWrite()
-	}
-	if bad != nil {
-		return nil, bad
-	}
-	ans := AmendAnswer{Lines: []ClockLine{}, CountAs: timeText(time.UnixMilli(o.Log().Clock().Wall()))}
+	ans = AmendAnswer{Lines: []ClockLine{}, CountAs: timeText(time.UnixMilli(o.Log().Clock().Wall()))}
 	all := clockAnswer(o)
 	if all.Outlier {
-		return nil, fail(CodeConflict, "clock", "set this machine's clock; amend at one whose clock is right",
+		return ans, fail(CodeConflict, "clock", "set this machine's clock; amend at one whose clock is right",
 			"this machine's own clock is the one that is wrong: it differs from most others by %v",
 			time.Duration(max(all.OffsetMS, -all.OffsetMS))*time.Millisecond)
 	}
@@ -99,14 +88,14 @@ func (s *Service) amend(ctx context.Context, q AmendRequest) (any, *Error) {
 		}
 	}
 	if len(lines) == 0 {
-		return nil, fail(CodeNotFound, "origin", "see tally clock for what is", "nothing of %s is stamped further ahead than the bound", quote(q.Origin))
+		return ans, fail(CodeNotFound, "origin", "see tally clock for what is", "nothing of %s is stamped further ahead than the bound", quote(q.Origin))
 	}
 	if !q.DryRun {
 		if q.OpID == "" {
 			q.OpID = NewOpID()
 		}
 		if err := o.Amend(ctx, id.Name, opKey("amend", q.OpID, ""), lines...); err != nil {
-			return nil, s.asError(ctx, err)
+			return ans, err
 		}
 		s.log.Info("amended stamps", "identity", id.Name, "of", q.Origin)
 	}

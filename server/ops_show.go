@@ -55,19 +55,15 @@ const (
 	maxShow     = 1000
 )
 
-func (s *Service) showEntries(ctx context.Context, q ShowRequest) (any, *Error) {
-	o, bad := s.owner()
-	if bad != nil {
-		return nil, bad
-	}
+func (s *Service) showEntries(ctx context.Context, o Owner, q ShowRequest) (page LogEntries, err error) {
 	if q.Limit == 0 {
 		q.Limit = defaultShow
 	}
 	if q.Limit < 1 || q.Limit > maxShow {
-		return nil, invalid("limit", "ask for fewer, with a later --since", "limit is %d, at least 1 and at most %d are allowed", q.Limit, maxShow)
+		return page, invalid("limit", "ask for fewer, with a later --since", "limit is %d, at least 1 and at most %d are allowed", q.Limit, maxShow)
 	}
-	page := LogEntries{Entries: []LogEntry{}}
-	err := o.Log().View(func(snap oplog.Snapshot) error {
+	page.Entries = []LogEntry{}
+	err = o.Log().View(func(snap oplog.Snapshot) error {
 		var list []oplog.Entry
 		var err error
 		switch {
@@ -93,10 +89,7 @@ func (s *Service) showEntries(ctx context.Context, q ShowRequest) (any, *Error) 
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, s.asError(ctx, err)
-	}
-	return page, nil
+	return page, err
 }
 
 // since gives the newest visible entries that are stamped since a time, in

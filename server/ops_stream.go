@@ -274,5 +274,6 @@ func (c *Client) ImportPack(ctx context.Context, r io.Reader, anyMesh bool) (n P
 	if res.StatusCode != http.StatusOK {
 		return n, answerError(res.StatusCode, b)
 	}
-	return n, json.Unmarshal(bytes.TrimSpace(b), &n)
+	err = json.Unmarshal(bytes.TrimSpace(b), &n)
+	return n, err
 }

@@ -196,7 +196,8 @@ func (a *app) restore(ctx context.Context, h home, s settings, path string, ids 
 		return info, err
 	}
 	defer again.Close()
-	return info, a.fill(ctx, h, s, &head, p, &info)
+	err = a.fill(ctx, h, s, &head, p, &info)
+	return info, err
 }
 
 // putKeys makes the home the backup's device.
