@@ -45,7 +45,8 @@ type Case struct {
 
 const (
 	levels = 100_000
-	tiny   = 60_000 // values of Many: a byte or two each
+	tiny   = 60_000 // values of Many in msgpack, of a byte each
+	small  = 20_000 // in JSON, of two to five
 	places = 48     // offsets of a good input at which something is put in
 )
 
@@ -252,9 +253,9 @@ func JSON(good []byte) []Case {
 			put(Nested, what, v)
 		}
 		for what, v := range many {
-			put(Many, "many "+what, "["+strings.TrimSuffix(strings.Repeat(v+",", tiny), ",")+"]")
+			put(Many, "many "+what, "["+strings.TrimSuffix(strings.Repeat(v+",", small), ",")+"]")
 		}
-		put(Many, "many keys", "{"+strings.TrimSuffix(strings.Repeat(`"a":1,`, tiny), ",")+"}")
+		put(Many, "many keys", "{"+strings.TrimSuffix(strings.Repeat(`"a":1,`, small), ",")+"}")
 		for _, v := range []string{"null", "true", "-1", "1.5", "1e999", "9223372036854775808", strings.Repeat("9", 4096), `""`, `"x"`, "[]", "[null]", `["x"]`, "{}", `{"x":null}`} {
 			put(wrong(old, v), "now "+v[:min(len(v), 24)], v)
 		}

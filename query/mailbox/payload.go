@@ -12,6 +12,7 @@ import (
 	"tallystick/hlc"
 	"tallystick/oplog"
 	"tallystick/query/identity"
+	"tallystick/query/internal/args"
 	"tallystick/query/internal/pack"
 	"tallystick/query/logstream"
 	"tallystick/query/minted"
@@ -56,10 +57,21 @@ type Draft struct {
 
 // letter is what a message keeps in its event's metadata.
 type letter struct {
-	Subject   string   `json:"subject"`
-	Priority  string   `json:"priority"`
-	InReplyTo string   `json:"in_reply_to,omitempty"`
-	Audience  []string `json:"audience,omitempty"` // of a broadcast
+	Subject   string `json:"subject"`
+	Priority  string `json:"priority"`
+	InReplyTo string `json:"in_reply_to,omitempty"`
+	Audience  names  `json:"audience,omitempty"` // of a broadcast
+}
+
+// names are those of an audience. More than may be are not allocated.
+type names []string
+
+// UnmarshalJSON reads at most MaxAudience names.
+func (n *names) UnmarshalJSON(b []byte) error {
+	if count, _ := args.Elements(b); count > MaxAudience {
+		return fmt.Errorf("mailbox: an audience of %d", count)
+	}
+	return json.Unmarshal(b, (*[]string)(n))
 }
 
 // NewMessageOp checks a draft and makes the op that sends it. The audience of
