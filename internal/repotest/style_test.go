@@ -73,9 +73,27 @@ func TestNoLeftovers(t *testing.T) {
 }
 
 // mdLink finds links to files in the repository's own pages.
-var mdLink = regexp.MustCompile(`\]\(([^)#\s]+)(#[^)\s]*)?\)`)
+var mdLink = regexp.MustCompile(`\]\(([^)#\s]*)(#[^)\s]*)?\)`)
 
-// TestLinks keeps the pages' links to files of the repository alive.
+// heading finds the headings of a page, and notInSlug what their anchors leave
+// out.
+var (
+	heading   = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	notInSlug = regexp.MustCompile("[^a-z0-9_ -]")
+)
+
+// anchors are the places of a page that a link can name.
+func anchors(text []byte) map[string]bool {
+	found := map[string]bool{}
+	for _, m := range heading.FindAllSubmatch(text, -1) {
+		slug := notInSlug.ReplaceAllString(strings.ToLower(string(m[1])), "")
+		found["#"+strings.ReplaceAll(slug, " ", "-")] = true
+	}
+	return found
+}
+
+// TestLinks keeps the pages' links to files of the repository alive, and to
+// places within pages.
 func TestLinks(t *testing.T) {
 	root := repoRoot(t)
 	pages, _ := filepath.Glob(filepath.Join(root, "*.md"))
@@ -95,9 +113,25 @@ func TestLinks(t *testing.T) {
 			if strings.Contains(m[1], "://") || strings.HasPrefix(m[1], "mailto:") {
 				continue
 			}
-			if _, err := os.Stat(filepath.Join(filepath.Dir(page), filepath.FromSlash(m[1]))); err != nil {
+			target, there := filepath.Join(filepath.Dir(page), filepath.FromSlash(m[1])), text
+			if m[1] == "" {
+				target = page // a place of its own
+			} else if _, err := os.Stat(target); err != nil {
 				rel, _ := filepath.Rel(root, page)
 				t.Errorf("%s links to %s, which is not there", rel, m[1])
+				continue
+			}
+			if m[2] == "" || filepath.Ext(target) != ".md" {
+				continue
+			}
+			if target != page {
+				if there, err = os.ReadFile(target); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if !anchors(there)[m[2]] {
+				rel, _ := filepath.Rel(root, page)
+				t.Errorf("%s links to %s%s, a heading that is not there", rel, m[1], m[2])
 			}
 		}
 	}
