@@ -82,7 +82,11 @@ func (a *app) serve(ctx context.Context, h home, s settings, log *slog.Logger, r
 	if err != nil {
 		return err
 	}
-	defer closing(&err, "close the search index", index.Close)
+	defer func() {
+		if e := index.Close(); e != nil { // it is folded again, so no reason to end ill
+			log.Warn("search index not kept", "error", e)
+		}
+	}()
 
 	var http *server.HTTPServer
 	deps := server.Deps{
@@ -153,8 +157,8 @@ func (a *app) serve(ctx context.Context, h home, s settings, log *slog.Logger, r
 		log.Info("ending", "cause", context.Cause(ctx))
 		late = time.AfterFunc(endPatience, func() { endNow(log) })
 		if context.Cause(ctx) != errHandOver {
-			if err := socket.Retire(); err != nil {
-				return err
+			if err := socket.Retire(); err != nil { // on a full disk; it only spares its clients a try
+				log.Warn("clients are not told that the stop is meant", "error", err)
 			}
 		}
 		if context.Cause(ctx) == errInterrupt {
