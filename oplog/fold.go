@@ -88,7 +88,14 @@ type viewTx struct {
 	index  int
 	shadow *viewState // the generation in the making; nil for the one being read
 	prefix string
+	key    []byte // the prefix and the last key asked for
 	buf    []byte
+}
+
+// full is the key with the view's prefix, until the next call.
+func (t *viewTx) full(key []byte) []byte {
+	t.key = append(append(t.key[:0], t.prefix...), key...)
+	return t.key
 }
 
 func (t *viewTx) state() *viewState {
@@ -108,26 +115,26 @@ func (g *group) tx(index int) *viewTx {
 	return g.txs[index]
 }
 
-func (t *viewTx) Get(key []byte) ([]byte, error) { return t.g.b.getString(t.prefix + string(key)) }
+func (t *viewTx) Get(key []byte) ([]byte, error) { return t.g.b.get(t.full(key)) }
 
 func (t *viewTx) Scan(prefix, start []byte, reverse bool, fn func(key, value []byte) (bool, error)) error {
 	return scanView(t.g.b.scan, []byte(t.prefix), prefix, start, reverse, fn)
 }
 
 func (t *viewTx) Insert(key, value []byte) error {
-	t.put(t.prefix+string(key), key, value)
+	t.put(t.full(key), key, value)
 	return nil
 }
 
-func (t *viewTx) put(full string, key, value []byte) {
+func (t *viewTx) put(full, key, value []byte) {
 	hi, lo, buf := rowHash(t.buf, key, value)
 	t.buf = buf
 	t.state().add(hi, lo)
-	t.g.b.put(full, item{value: append([]byte{}, value...)})
+	t.g.b.put(full, item{value: t.g.b.holdValue(value)})
 }
 
 func (t *viewTx) Set(key, value []byte) error {
-	full := t.prefix + string(key)
+	full := t.full(key)
 	if _, err := t.remove(full, key); err != nil {
 		return err
 	}
@@ -136,7 +143,7 @@ func (t *viewTx) Set(key, value []byte) error {
 }
 
 func (t *viewTx) Delete(key []byte) error {
-	full := t.prefix + string(key)
+	full := t.full(key)
 	existed, err := t.remove(full, key)
 	if existed {
 		t.g.b.put(full, item{deleted: true})
@@ -145,8 +152,8 @@ func (t *viewTx) Delete(key []byte) error {
 }
 
 // remove takes the row that stands at key out of the digest.
-func (t *viewTx) remove(full string, key []byte) (existed bool, err error) {
-	old, err := t.g.b.getString(full)
+func (t *viewTx) remove(full, key []byte) (existed bool, err error) {
+	old, err := t.g.b.get(full)
 	if errors.Is(err, ErrNotFound) {
 		return false, nil
 	}
@@ -333,12 +340,13 @@ func (g *group) fold(e *Entry) error {
 	if !g.l.known[e.Kind] {
 		return Quarantine("unknown kind %q", e.Kind)
 	}
-	mark, infos := g.b.mark(), append([]viewState(nil), g.infos...)
+	mark := g.b.mark()
+	g.wasInfos = append(g.wasInfos[:0], g.infos...)
 	for _, set := range [2][]int{g.l.folds[e.Kind], g.l.all} {
 		for _, i := range set {
 			if err := g.l.cfg.Projections[i].Apply(g.tx(i), e); err != nil {
 				g.b.rollback(mark)
-				g.infos = infos
+				copy(g.infos, g.wasInfos)
 				return err
 			}
 		}

@@ -271,7 +271,7 @@ const storeFormat = 0
 func (l *Log) load(ctx context.Context) error {
 	snap := l.db.snapshot()
 	defer snap.release()
-	b := newBatch(snap)
+	b := newBatch(snap, nil)
 	switch v, err := snap.get(metaKey("format")); {
 	case errors.Is(err, ErrNotFound):
 		id := make([]byte, 16)
@@ -367,7 +367,7 @@ func (l *Log) beyond(t hlc.Timestamp) bool {
 func (l *Log) putToken(token []byte) error {
 	snap := l.db.snapshot()
 	defer snap.release()
-	b := newBatch(snap)
+	b := newBatch(snap, nil)
 	b.set(metaKey("token"), token)
 	l.w.token = token
 	return l.db.commit(b)

@@ -2,6 +2,7 @@ package oplog
 
 import (
 	"bytes"
+	"strings"
 	"sync"
 
 	"github.com/tidwall/btree"
@@ -29,7 +30,7 @@ func (m *memory) commit(b *batch) error {
 		if it.deleted {
 			m.tree.Delete(key)
 		} else {
-			m.tree.Set(key, bytes.Clone(it.value))
+			m.tree.Set(strings.Clone(key), bytes.Clone(it.value))
 		}
 		return true
 	})

@@ -16,7 +16,7 @@ func damage(t *testing.T, l *testLog, key []byte, change func([]byte) []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := newBatch(snap)
+	b := newBatch(snap, nil)
 	if v = change(append([]byte{}, v...)); v == nil {
 		b.del(key)
 	} else {

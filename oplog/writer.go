@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"tallystick/hlc"
@@ -38,6 +39,7 @@ type writer struct {
 	id          OriginID          // own origin
 	birth       Birth             // of the own incarnation
 	arrival     uint64            // last number given
+	spare       *batch            // of a group that has landed, for its memory
 	pendingHead *Head             // own head, signed while its group was syncing; stored with the next
 	salts       []byte            // random bytes not used yet
 	erased      map[Hash]bool     // entries named by an erase
@@ -77,6 +79,9 @@ type group struct {
 
 	answers []answer
 	payload int
+
+	marked   groupMark   // the last mark: there is one job at a time
+	wasInfos []viewState // before the entry that is being folded
 }
 
 type answer struct {
@@ -84,9 +89,10 @@ type answer struct {
 	err error
 }
 
+// groupMark is the group before a job.
 type groupMark struct {
-	mark     int
-	lanes    map[uint32]*lane
+	mark     batchMark
+	lanes    []lane // of group.lanes
 	byID     map[OriginID][]uint32
 	nlanes   uint32
 	arrival  uint64
@@ -99,52 +105,57 @@ type groupMark struct {
 	erasing  int
 	amending int
 	blobs    int
-
-	owed      int
-	owedMoved bool
 }
 
 // newGroup starts a group on top of prev, or on the store when prev is nil.
 func (l *Log) newGroup(prev *group) *group {
 	g := &group{l: l, prev: prev, lanes: map[uint32]*lane{}, byID: map[OriginID][]uint32{}}
+	defer func() { l.w.spare = nil }()
 	if prev != nil {
-		g.b = newBatch(prev.b)
+		g.b = newBatch(prev.b, l.w.spare)
 		g.nlanes, g.arrival, g.held = prev.nlanes, prev.arrival, prev.held
 		g.infos, g.erasing = append([]viewState(nil), prev.infos...), prev.erasing
 		g.amending, g.owed = prev.amending, prev.owed
 		return g
 	}
-	g.b = newBatch(l.db.snapshot())
+	g.b = newBatch(l.db.snapshot(), l.w.spare)
 	g.nlanes, g.arrival, g.held = uint32(len(l.lanes)), l.w.arrival, l.aside
 	g.infos, g.erasing = append([]viewState(nil), l.infos...), l.erasing
 	g.amending, g.owed = l.amending, l.owed
 	return g
 }
 
-func (g *group) mark() groupMark {
-	m := groupMark{
-		mark: g.b.mark(), lanes: make(map[uint32]*lane, len(g.lanes)), byID: make(map[OriginID][]uint32, len(g.byID)),
-		nlanes: g.nlanes, arrival: g.arrival, infos: append([]viewState(nil), g.infos...), held: g.held,
-		maxSeen: g.maxSeen, ceiling: g.ceiling, recheck: g.recheck, erases: len(g.erases), erasing: g.erasing,
-		blobs: len(g.blobs), amending: g.amending, owed: g.owed, owedMoved: g.owedMoved,
+// mark notes the group as it is, over the mark before.
+func (g *group) mark() {
+	m := &g.marked
+	*m = groupMark{
+		mark: g.b.mark(), lanes: m.lanes[:0], nlanes: g.nlanes, arrival: g.arrival, infos: append(m.infos[:0], g.infos...),
+		held: g.held, maxSeen: g.maxSeen, ceiling: g.ceiling, recheck: g.recheck, erases: len(g.erases), erasing: g.erasing,
+		blobs: len(g.blobs), amending: g.amending,
 	}
-	for k, v := range g.lanes {
-		c := *v
-		m.lanes[k] = &c
+	for _, ln := range g.lanes {
+		m.lanes = append(m.lanes, *ln)
 	}
-	for k, v := range g.byID {
-		m.byID[k] = v
+	if len(g.byID) > 0 {
+		m.byID = maps.Clone(g.byID)
 	}
-	return m
 }
 
-func (g *group) rollback(m groupMark) {
+// rollback takes the group back to its mark.
+func (g *group) rollback() {
+	m := &g.marked
 	g.b.rollback(m.mark)
-	g.lanes, g.byID, g.nlanes, g.arrival = m.lanes, m.byID, m.nlanes, m.arrival
-	g.infos, g.held, g.maxSeen, g.ceiling, g.recheck = m.infos, m.held, m.maxSeen, m.ceiling, m.recheck
+	clear(g.lanes)
+	for _, ln := range m.lanes {
+		g.lanes[ln.idx] = &ln
+	}
+	clear(g.byID)
+	maps.Copy(g.byID, m.byID)
+	copy(g.infos, m.infos)
+	g.nlanes, g.arrival = m.nlanes, m.arrival
+	g.held, g.maxSeen, g.ceiling, g.recheck = m.held, m.maxSeen, m.ceiling, m.recheck
 	g.erases, g.erasing, g.amending = g.erases[:m.erases], m.erasing, m.amending
 	g.blobs = g.blobs[:m.blobs]
-	g.owed, g.owedMoved = m.owed, m.owedMoved
 }
 
 // lane returns the group's own copy of an origin's first lane, nil if unknown.
@@ -435,10 +446,10 @@ func (g *group) closed() bool {
 // or has more to write, comes back as carry for the next group. A returned
 // error is the store's.
 func (g *group) take(j job) (carry job, err error) {
-	m := g.mark()
+	g.mark()
 	more, err := j.apply(g)
 	if err != nil {
-		g.rollback(m)
+		g.rollback()
 		var broken *storeError
 		if errors.As(err, &broken) {
 			j.finish(fmt.Errorf("oplog: %w", broken.err))
@@ -448,7 +459,7 @@ func (g *group) take(j job) (carry job, err error) {
 			return j, nil
 		}
 	} else if g.b.over() {
-		g.rollback(m)
+		g.rollback()
 		if len(g.answers) > 0 {
 			return j, nil
 		}
@@ -614,6 +625,7 @@ func (l *Log) land(f *flight, cur *group) {
 		cur.b.base = l.db.snapshot()
 	}
 	f.g.b.release()
+	l.w.spare = f.g.b
 	l.w.gather(f, cur)
 	f.g.answer(nil)
 	l.cfg.at(pointAnswered)
