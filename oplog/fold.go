@@ -230,10 +230,12 @@ func (g *group) judge(ln *lane, e *Entry) (state byte, reason string, err error)
 			return 0, "", fatal(err)
 		}
 		switch {
-		case d.Quarantine && (structural || g.heldBefore(ln, e.Seq) == 0):
-			return stateQuarantined, d.Reason, nil
 		case d.Quarantine:
 			// What it lies behind may be the word that it is to be judged by (I9).
+			if seq := g.heldBefore(ln, e.Seq); seq != 0 {
+				return stateHeld, waitsBehind(seq), nil
+			}
+			return stateQuarantined, d.Reason, nil
 		case d.Hold:
 			return stateHeld, d.Reason, nil
 		}
@@ -242,7 +244,7 @@ func (g *group) judge(ln *lane, e *Entry) (state byte, reason string, err error)
 		return stateVisible, "", nil
 	}
 	if seq := g.heldBefore(ln, e.Seq); seq != 0 {
-		return stateHeld, fmt.Sprintf("waits behind seq %d of its origin", seq), nil
+		return stateHeld, waitsBehind(seq), nil
 	}
 	// Own entries are never held here: a clock that was wrong and is mended
 	// must not shut its owner out. Others hold them, and say whose clock it is.
@@ -251,6 +253,8 @@ func (g *group) judge(ln *lane, e *Entry) (state byte, reason string, err error)
 	}
 	return stateVisible, "", nil
 }
+
+func waitsBehind(seq uint64) string { return fmt.Sprintf("waits behind seq %d of its origin", seq) }
 
 // heldBefore is the seq of a held entry that lies before seq on the same
 // branch, 0 if there is none: what is held of a branch is a suffix (C3).

@@ -165,9 +165,11 @@ func (j *ingestJob) apply(g *group) (more bool, err error) {
 					if g.b.full() {
 						return true, nil
 					}
-					if _, err := g.pay(place{ln.idx, e.Seq}, e); err != nil {
+					paid, err := g.pay(place{ln.idx, e.Seq}, e)
+					if err != nil {
 						return false, err
 					}
+					g.owedMoved = g.owedMoved || paid
 				}
 				j.pending.Duplicates++
 				continue

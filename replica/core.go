@@ -14,6 +14,7 @@ package replica
 //	out  = core.PeerDown(now, session)        // the stream is gone; idempotent
 //	out  = core.LocalCommit(now, head)        // own entries are durable (Log.Changed, Log.Self)
 //	out  = core.BlobsMissing(now, list)       // at the start, and when Log.BlobEpoch changes
+//	out  = core.OwedChanged(now)              // at the start, and when Log.OwedEpoch changes
 //	out  = core.AskFloor(now, above)          // somebody here has a provisional claim
 //	out  = core.StoreReady(now)               // the log refused work and would take it again (Log.Room)
 //	out  = core.Tick(now)                     // at the latest at core.Wake()
@@ -36,6 +37,12 @@ package replica
 //	                                     core.ChunkRead(now, e, data, size, err)
 //	for _, e := range out.Puts        -> res, err := log.PutChunk(ctx, e.Hash, e.Size, e.Index, e.Data)
 //	                                     core.ChunkPut(now, e, res, err)
+//	for _, e := range out.Lists       -> list, next, err := e.From(log)
+//	                                     core.OwedListed(now, e, list, next, err)
+//	for _, e := range out.Entries     -> exact, err := log.WholeEntry(e.Hash)
+//	                                     core.EntryRead(now, e, exact, err)
+//	for _, e := range out.Pays        -> err := log.PutOwed(ctx, e.Hash, e.Entry)
+//	                                     core.EntryPut(now, e, err)
 //	for _, e := range out.Disconnects -> flush what was sent to it, close, core.PeerDown
 //	for _, e := range out.Events      -> log or act; nothing is handed back
 //
@@ -110,6 +117,9 @@ type Output struct {
 	Floors      []RaiseFloor
 	Chunks      []ReadChunk
 	Puts        []PutChunk
+	Lists       []ListOwed
+	Entries     []ReadEntry
+	Pays        []PutEntry
 	Disconnects []Disconnect
 	Events      []Event
 }

@@ -119,6 +119,23 @@ func (c *Core) CheckInvariants() error {
 			return fmt.Errorf("session %d has asked for %d blobs", s.id, len(s.blob.asked))
 		}
 	}
+	asked := map[oplog.Hash]SessionID{}
+	for _, s := range c.sessions {
+		if f := s.entry.fetch; f != nil {
+			for _, h := range f.left {
+				if other, twice := asked[h]; twice {
+					return fmt.Errorf("entry %s is asked of sessions %d and %d", h, other, s.id)
+				}
+				asked[h] = s.id
+			}
+			if len(f.left) > maxEntryHashes || f.puts < 0 || len(f.left)+f.puts == 0 {
+				return fmt.Errorf("session %d asks for %d entries and takes in %d", s.id, len(f.left), f.puts)
+			}
+		}
+		if len(s.entry.asked) > maxOwedNotes || len(s.entry.backoff) > maxOwedNotes {
+			return fmt.Errorf("session %d remembers %d and %d entries", s.id, len(s.entry.asked), len(s.entry.backoff))
+		}
+	}
 	for o, w := range c.wants {
 		if wanted[o] != w.s.id {
 			return fmt.Errorf("origin %s is wanted from a session that is gone", o)

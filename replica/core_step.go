@@ -38,6 +38,7 @@ type Core struct {
 
 	floor floorState
 	blobs blobs
+	owed  owed
 }
 
 // scanEvery is how often everything that waits is looked at again: expired
@@ -78,6 +79,7 @@ type session struct {
 	serve serveState
 	take  takeState
 	blob  blobSession
+	entry entrySession
 }
 
 // NewCore returns a core that knows what the log holds and has no peers.
@@ -156,8 +158,10 @@ func (c *Core) begin(now Now) {
 func (c *Core) finish() Output {
 	c.planAll()
 	c.planBlobs()
+	c.planOwed()
 	for _, s := range c.sessions {
 		c.pump(s)
+		c.pumpEntry(s)
 		c.pumpBlob(s)
 		c.giveCredit(s, false)
 		if len(s.dirtyTips)+len(s.dirtyHeads) > 0 && c.now.Mono-s.flushed >= c.cfg.FlushEvery {
@@ -211,6 +215,7 @@ func (c *Core) PeerUp(now Now, id SessionID, key oplog.DeviceKey, dialed bool) O
 	s.take.backoff = map[oplog.OriginID]backoff{}
 	s.take.probe = map[oplog.OriginID]bool{}
 	s.blob = newBlobSession()
+	s.entry = newEntrySession()
 	if old := p.session; old != nil {
 		crossed := old.dialed != dialed && now.Mono-old.since < helloGrace
 		oursFirst := bytes.Compare(c.cfg.Key[:], key[:]) < 0
@@ -261,6 +266,7 @@ func (c *Core) forget(s *session) {
 		}
 	}
 	c.forgetBlobs(s)
+	c.forgetEntries(s)
 	for o, id := range c.sampling {
 		if id == s.id {
 			delete(c.sampling, o)
@@ -335,6 +341,12 @@ func (c *Core) onMessage(s *session, m Message) {
 		c.onBlobChunk(s, m)
 	case *MsgBlobState:
 		c.onBlobState(s, m)
+	case *MsgEntryWant:
+		c.onEntryWant(s, m)
+	case *MsgEntry:
+		c.onEntry(s, m)
+	case *MsgEntryState:
+		c.onEntryState(s, m)
 	case *MsgPing:
 		c.send(s, &MsgPong{Echo: m.Millis, Millis: c.now.Wall})
 	case *MsgPong:
@@ -457,6 +469,7 @@ func (c *Core) scan() {
 		c.replan[o] = true
 	}
 	c.scanBlobs()
+	c.scanOwed()
 	c.tryRaise()
 }
 

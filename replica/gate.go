@@ -240,6 +240,9 @@ func (m *Membership) Decide(views oplog.Views, origin *oplog.Origin, e *oplog.En
 	if e.Kind == KindGenesis || e.Kind == kindBirth && founds {
 		return oplog.Decision{}, nil
 	}
+	if (e.Kind == KindLabel || e.Kind == KindRename) && !e.Present() {
+		return oplog.Decision{Hold: true, Reason: "waits for its payload, which says under what label the next entries are written"}, nil
+	}
 	r := views.View(MembersView)
 	if e.Kind != KindLabel {
 		label, err := m.labelAt(views, origin.ID, e.Seq)
@@ -251,7 +254,7 @@ func (m *Membership) Decide(views oplog.Views, origin *oplog.Origin, e *oplog.En
 		}
 	}
 	want := "" // any label will do
-	if e.Kind == KindLabel && e.Present() {
+	if e.Kind == KindLabel {
 		label, _, err := labelOf(e)
 		var q *oplog.QuarantineError
 		if errors.As(err, &q) {

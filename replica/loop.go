@@ -132,6 +132,21 @@ func (r *Replica) carryOut(out Output) {
 	for _, e := range out.Puts {
 		r.chunks.add(r, e)
 	}
+	for _, e := range out.Lists {
+		r.run(func() {
+			list, next, err := e.From(r.log)
+			r.post(func(now Now) Output { return r.core.OwedListed(now, e, list, next, err) })
+		})
+	}
+	for _, e := range out.Entries {
+		r.run(func() { r.readEntry(e) })
+	}
+	for _, e := range out.Pays {
+		r.run(func() {
+			err := r.log.PutOwed(r.ctx, e.Hash, e.Entry)
+			r.post(func(now Now) Output { return r.core.EntryPut(now, e, err) })
+		})
+	}
 	for _, e := range out.Disconnects {
 		if s := r.sessions[e.Session]; s != nil {
 			s.retryAfter.Store(int64(e.RetryAfter))
@@ -239,10 +254,10 @@ func (l *ingestLanes) work(r *Replica, o oplog.OriginID) {
 // durable and never before (L1).
 func (r *Replica) watchLog() {
 	var last oplog.Head
-	var missing uint64
+	var missing, owed uint64
 	for {
 		changed := r.log.Changed()
-		if !r.tellMissing(&missing) {
+		if !r.tellMissing(&missing) || !r.tellOwed(&owed) {
 			return
 		}
 		if err := r.settleLabel(r.ctx); err != nil && r.ctx.Err() == nil {

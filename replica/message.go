@@ -8,7 +8,7 @@ import (
 // The messages of the sync stream. Their bytes are in docs/format-wire.md;
 // AppendFrame writes them and ReadFrame reads them (message_codec.go).
 
-// Message is one of the Msg types of this file, always as a pointer.
+// Message is one of the Msg types, always as a pointer.
 type Message interface {
 	// kind is the type byte of the frame.
 	kind() messageKind
@@ -35,7 +35,11 @@ const (
 	kindBlobWant  messageKind = 12
 	kindBlobChunk messageKind = 13
 	kindBlobState messageKind = 14
-	kindLast                  = kindBlobState
+
+	kindEntryWant  messageKind = 15
+	kindEntry      messageKind = 16
+	kindEntryState messageKind = 17
+	kindLast                   = kindEntryState
 )
 
 // MsgHello is the first message in both directions. Digest is over the tips

@@ -287,6 +287,12 @@ func parseBody(k messageKind, body []byte) (Message, error) {
 		m = d.blobChunk()
 	case kindBlobState:
 		m = d.blobState()
+	case kindEntryWant:
+		m = d.entryWant()
+	case kindEntry:
+		m = d.entry()
+	case kindEntryState:
+		m = d.entryState()
 	default:
 		d.fail("unknown type %d", k)
 	}

@@ -78,6 +78,10 @@ func samples() []struct {
 		{"blob_chunk", &replica.MsgBlobChunk{Sub: 3, Hash: hashNo(0x60), Size: 2*oplog.ChunkSize + 5, Index: 2, Data: []byte("final")}},
 		{"blob_state", &replica.MsgBlobState{Hashes: []oplog.Hash{hashNo(0x60)}}},
 		{"blob_state_here", &replica.MsgBlobState{Here: true, Hashes: []oplog.Hash{hashNo(0x60), hashNo(0x61)}}},
+		{"entry_want", &replica.MsgEntryWant{Sub: 4, Hashes: []oplog.Hash{hashNo(0x60), hashNo(0x61)}}},
+		{"entry", &replica.MsgEntry{Sub: 4, Hash: hashNo(0x60), Entry: []byte("an entry, as the log gave it")}},
+		{"entry_state", &replica.MsgEntryState{Hashes: []oplog.Hash{hashNo(0x61)}}},
+		{"entry_state_here", &replica.MsgEntryState{Here: true, Hashes: []oplog.Hash{hashNo(0x61)}}},
 	}
 }
 
@@ -169,7 +173,7 @@ func TestL5_MalformedFrames(t *testing.T) {
 		{"ErrMagic", "ping", "magic", set(0, 'X')},
 		{"ErrVersion", "ping", "wire version 2", set(4, 2)},
 		{"ErrType", "ping", "unknown type 0", set(5, 0)},
-		{"ErrTypeAbove", "ping", "unknown type 15", set(5, 15)},
+		{"ErrTypeAbove", "ping", "unknown type 18", set(5, 18)},
 		{"ErrReserved", "ping", "reserved", set(7, 1)},
 		{"ErrChecksum", "ping", "checksum", func(f []byte) []byte { f[20] ^= 1; return f }},
 		{"ErrHeaderBit", "ping", "checksum", func(f []byte) []byte { f[5] = 8; return f }},
@@ -201,6 +205,16 @@ func TestL5_MalformedFrames(t *testing.T) {
 		{"ErrNoHashes", "blob_state", "0 hashes", set(17, 0, 0)},
 		{"ErrManyHashes", "blob_state", "limit 1024", set(17, 4, 1)},
 		{"ErrHashesMissing", "blob_state", "too short", set(17, 4, 0)},
+		{"ErrNoEntries", "entry_want", "0 hashes", set(16+8, 0)},
+		{"ErrManyEntries", "entry_want", "65 hashes, limit 64", set(16+8, 65)},
+		{"ErrEntriesMissing", "entry_want", "too short", set(16+8, 64)},
+		{"ErrEntryNone", "entry", "an entry of 0", func(f []byte) []byte { return reseal(f[:16+8+32]) }},
+		{"ErrEntryLong", "entry", "limit 1048512", func(f []byte) []byte {
+			return reseal(append(f[:16+8+32], make([]byte, oplog.MaxEntry+1)...)) // within the limit of a frame
+		}},
+		{"ErrEntryHere", "entry_state", "neither yes nor no", set(16, 2)},
+		{"ErrEntryStateMissing", "entry_state", "too short", set(17, 2)},
+		{"ErrEntryStateEmpty", "entry_state", "0 hashes", set(17, 0)},
 		{"ErrText", "error", "limit 512", set(16+1+8+16+8+32+4, 2, 1)},
 		{"ErrTextShort", "error", "too short", set(16+1+8+16+8+32+4, 0, 200)},
 	}

@@ -114,6 +114,9 @@ func (s *stream) queue(m Message) bool {
 	if c, ok := m.(*MsgBlobChunk); ok {
 		n += len(c.Data)
 	}
+	if e, ok := m.(*MsgEntry); ok {
+		n += len(e.Entry)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ending {

@@ -87,6 +87,9 @@ func (w *World) converged() error {
 		if err := n.missesBlobs(); err != nil {
 			return err
 		}
+		if owed := n.log.OwedTotal(); owed > 0 {
+			return fmt.Errorf("replica %d is owed %d payloads", n.id, owed)
+		}
 		for _, p := range w.nodes {
 			if p != n && !n.knowsAll(p) {
 				return fmt.Errorf("replica %d does not know that %d holds everything", n.id, p.id)

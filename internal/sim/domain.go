@@ -244,7 +244,11 @@ func (n *Node) settled(snap oplog.Snapshot, t hlc.Timestamp) (bool, error) {
 		return false, nil
 	}
 	floors := map[oplog.DeviceKey]hlc.Timestamp{}
-	for _, o := range n.log.Origins() {
+	origins, err := n.origins()
+	if err != nil {
+		return false, err
+	}
+	for _, o := range origins {
 		// A floor too far ahead does not count (K4). The clocks of a simulation
 		// stay within the bound.
 		if _, beyond := n.log.Clock().Ahead(o.Head.Floor); !beyond {

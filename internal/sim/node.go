@@ -33,6 +33,7 @@ type Node struct {
 	reacts bool
 
 	missing uint64 // epoch of the missing content that the core knows, and 1
+	owed    uint64 // the same of owed entries
 
 	// Faults of a scenario.
 	corrupt func(r *oplog.Range)       // what the log gave, before it is sent
@@ -80,11 +81,12 @@ func (n *Node) start() {
 		MaxRange: 8 << 10, Window: 64 << 10, // small, so that a run sees many ranges and full windows
 	})
 	n.tickAt, n.ingest, n.asked = 0, n.w.q.now, 0
-	n.missing = 0
+	n.missing, n.owed = 0, 0
 	clear(n.retry)
 	clear(n.dials)
 	n.run(n.core.Tick(n.now()))
 	n.tellMissing()
+	n.tellOwed()
 	n.dialLoop(n.life)
 	n.slowTick(n.life)
 }
@@ -162,6 +164,7 @@ func (n *Node) run(out replica.Output) {
 		})
 	}
 	n.runBlobs(ctx, out)
+	n.runOwed(ctx, out)
 	for _, e := range out.Disconnects {
 		n.w.hangUp(n, e)
 	}
@@ -176,6 +179,9 @@ func (n *Node) run(out replica.Output) {
 func (n *Node) damage(r *oplog.Range) {
 	if n.corrupt != nil {
 		n.corrupt(r)
+	}
+	if n.w.faults && r.Count > 0 && n.w.chance(0.05) {
+		n.withhold(r, func(*oplog.Entry) bool { return n.w.chance(0.3) })
 	}
 	if n.w.faults && r.Count > 0 && n.w.chance(0.01) {
 		r.Entries[n.w.rng.IntN(len(r.Entries))] ^= 1 << n.w.rng.IntN(8)
@@ -237,6 +243,7 @@ func (n *Node) dialLoop(life int) {
 // follows from them, once for several.
 func (n *Node) changed() {
 	n.tellMissing()
+	n.tellOwed()
 	if n.reacts {
 		return
 	}

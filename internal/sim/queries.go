@@ -123,7 +123,11 @@ func (n *Node) horizon(snap oplog.Snapshot) (claim.Horizon, error) {
 		return h, err
 	}
 	origins := map[oplog.DeviceKey][]oplog.Origin{}
-	for _, o := range n.log.Origins() {
+	heard, err := n.origins()
+	if err != nil {
+		return h, err
+	}
+	for _, o := range heard {
 		origins[o.Key] = append(origins[o.Key], o)
 	}
 	for _, m := range members {

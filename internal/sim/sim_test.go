@@ -50,7 +50,7 @@ func TestSeeds(t *testing.T) {
 	if testing.Short() {
 		n = min(n, 50)
 	}
-	var next, frames, losers, failed atomic.Int64
+	var next, frames, losers, withheld, failed atomic.Int64
 	var wg sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
@@ -66,11 +66,15 @@ func TestSeeds(t *testing.T) {
 				}
 				frames.Add(int64(res.Frames))
 				losers.Add(int64(res.Losers))
+				withheld.Add(int64(res.Withheld))
 			}
 		})
 	}
 	wg.Wait()
-	t.Logf("%d seeds, %d frames, %d claims lost", n, frames.Load(), losers.Load())
+	t.Logf("%d seeds, %d frames, %d claims lost, %d payloads withheld", n, frames.Load(), losers.Load(), withheld.Load())
+	if withheld.Load() < int64(n) && !t.Failed() {
+		t.Errorf("only %d payloads withheld in %d seeds", withheld.Load(), n)
+	}
 	if losers.Load() < int64(n) && !t.Failed() {
 		t.Errorf("only %d claims lost in %d seeds: the races do not race", losers.Load(), n)
 	}

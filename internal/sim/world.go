@@ -65,6 +65,7 @@ type Result struct {
 	Appended int
 	Claimed  int           // tasks with a claim
 	Losers   int           // claims lost
+	Withheld int           // payloads that relays left out
 	Healed   time.Duration // from healing to convergence
 }
 
