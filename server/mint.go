@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"tallystick/oplog"
+	"tallystick/query/claim"
 	"tallystick/query/identity"
 	"tallystick/query/logstream"
 	"tallystick/query/mailbox"
@@ -164,6 +165,8 @@ type IdentityAnswer struct {
 	Why      string   `json:"why"`
 	New      bool     `json:"new"` // the log did not have it before
 	Former   []string `json:"former,omitempty"`
+	// FormerHosts are labels that this replica had before and no replica has now.
+	FormerHosts []string `json:"former_hosts,omitempty"`
 }
 
 // Identity decides an agent's name and mints it if asked to.
@@ -205,6 +208,12 @@ func (s *Service) Identity(ctx context.Context, q IdentityRequest) (IdentityAnsw
 	a := IdentityAnswer{Identity: d.Mint.Name(), Host: id.Host, Agent: id.Agent, Project: d.Mint.Project, Form: FormTuple, Why: d.Why, New: !d.Known, Former: d.Mint.Former}
 	if d.Mint.Flat {
 		a.Form = FormFlat
+	}
+	if a.FormerHosts = s.formerHosts(); a.FormerHosts != nil {
+		h := s.d.Mesh.Horizon()
+		a.FormerHosts = slices.DeleteFunc(a.FormerHosts, func(host string) bool {
+			return slices.ContainsFunc(h.Members, func(m claim.MemberFloor) bool { return m.Label == host })
+		})
 	}
 	return a, nil
 }

@@ -61,6 +61,7 @@ func (s *Service) ops(mux *http.ServeMux) {
 	mux.HandleFunc("POST /v1/ops/erasures", owned(s, s.listErasures))
 	mux.HandleFunc("POST /v1/ops/clock", owned(s, s.showClock))
 	mux.HandleFunc("POST /v1/ops/amend", owned(s, s.amend))
+	mux.HandleFunc("POST /v1/ops/rename", local(s.rename))
 	mux.HandleFunc("POST /v1/ops/health", owned(s, s.health))
 	mux.HandleFunc("POST /v1/ops/export", s.serveExport)
 	mux.HandleFunc("POST /v1/ops/import", s.serveImport)

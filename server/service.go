@@ -126,6 +126,9 @@ type Deps struct {
 	Clashes  func() []merges.LabelClash
 	Moves    func() []merges.LabelMove
 	Formerly func() []merges.LabelMove
+	// Rename gives this replica another label. The entry is zero when it has that
+	// label already. Nil: it cannot be renamed.
+	Rename func(ctx context.Context, opID, label string) (from string, entry oplog.Ref, err error)
 	// Translate gives errors of the layers below their code. It may be nil, and
 	// return nil for what it does not know.
 	Translate func(error) *Error

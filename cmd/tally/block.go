@@ -97,12 +97,13 @@ func blockNames(block string) (names []string) {
 
 // mergeNames puts the names of this run among those that a block has already.
 // A file may travel with its repository: names of other hosts and of agents
-// that this run is not about stay.
-func mergeNames(old, now []string) []string {
+// that this run is not about stay. Those of hosts that are gone, because this
+// machine was renamed, do not.
+func mergeNames(old, now, gone []string) []string {
 	out := slices.Clone(now)
 	for _, n := range old {
 		id, err := identity.Parse(n)
-		if err != nil || id.Host == "" {
+		if err != nil || id.Host == "" || slices.Contains(gone, id.Host) {
 			continue
 		}
 		again := slices.ContainsFunc(now, func(m string) bool {
@@ -145,15 +146,15 @@ func findBlock(text []byte) (from, to int, err error) {
 }
 
 // putBlock replaces the block of a file, or adds it at the end, in the file's
-// own line ends.
-func putBlock(text []byte, names []string) ([]byte, error) {
+// own line ends; names of gone hosts leave it.
+func putBlock(text []byte, names []string, gone ...string) ([]byte, error) {
 	from, to, err := findBlock(text)
 	if err != nil {
 		return nil, err
 	}
 	crlf := bytes.Contains(text, []byte("\r\n"))
 	if from >= 0 {
-		names = mergeNames(blockNames(strings.ReplaceAll(string(text[from:to]), "\r\n", "\n")), names)
+		names = mergeNames(blockNames(strings.ReplaceAll(string(text[from:to]), "\r\n", "\n")), names, gone)
 	}
 	block := renderBlock(names)
 	if crlf {

@@ -143,7 +143,7 @@ func (d *doctor) aside(h *server.Health) {
 		d.add("intake", checkFail, "free some space", "entries of peers are not taken, most likely because the disk is full")
 	}
 	if h.Flagged {
-		d.add("label", checkWarn, "join again from a fresh home with another --label", "another machine had the label %s before; this one may not claim", h.Label)
+		d.add("label", checkWarn, "give this machine another with tally rename LABEL", "another machine had the label %s before; this one may not claim", h.Label)
 	}
 }
 

@@ -122,6 +122,7 @@ func (a *app) init(ctx context.Context, f initFlags) error {
 	}
 	r := initResult{DryRun: f.dryRun, Identities: []server.IdentityAnswer{}, Files: []*change{}, Commands: []string{}, Restart: []string{}}
 	names := map[*client]string{}
+	var gone []string
 	err = a.withOwner(ctx, func(con *server.Client) error {
 		for _, c := range list {
 			id, err := a.mint(ctx, con, p, c, f)
@@ -129,14 +130,14 @@ func (a *app) init(ctx context.Context, f initFlags) error {
 				return err
 			}
 			r.Identities = append(r.Identities, id)
-			names[c] = id.Identity
+			names[c], gone = id.Identity, id.FormerHosts
 		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	r.Files = planRules(p, list, names)
+	r.Files = planRules(p, list, names, gone)
 	if !f.noConfigs {
 		for _, c := range list {
 			s := a.serverFor(c, names[c])
@@ -224,7 +225,7 @@ const cursorHead = "---\ndescription: the log shared with other agents\nalwaysAp
 
 // planRules works out what becomes of the instruction files. Clients that
 // read one file, perhaps by a link, share its block.
-func planRules(p place, list []*client, names map[*client]string) (out []*change) {
+func planRules(p place, list []*client, names map[*client]string, gone []string) (out []*change) {
 	type file struct {
 		path    string
 		clients []*client
@@ -267,7 +268,7 @@ func planRules(p place, list []*client, names map[*client]string) (out []*change
 			text = []byte(cursorHead)
 			text = text[:len(text)-1] // putBlock sets the block off by an empty line itself
 		}
-		if ch.after, err = putBlock(text, who); err != nil {
+		if ch.after, err = putBlock(text, who, gone...); err != nil {
 			ch.fail(fmt.Errorf("%w; mend it by hand and run this again", err))
 			continue
 		}

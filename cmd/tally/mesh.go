@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"tallystick/hlc"
@@ -91,29 +90,58 @@ func currentOrigin(m replica.MemberHorizon, self oplog.OriginID) oplog.OriginID 
 	return current.ID
 }
 
-// clashes are the labels under which two devices were admitted, as in two
-// partitions: the earlier admission keeps the label (I9).
+// clashes are the labels that two devices have, as after admissions in two
+// partitions: who has one since earlier keeps it (I9).
 func clashes(r *replica.Replica) (list []merges.LabelClash) {
-	members := r.Members() // by admission
+	members := r.Members()
 	for _, m := range members {
 		if !m.Flagged {
 			continue
 		}
-		c := merges.LabelClash{Label: m.Label, Lost: m.Admission, LostName: deviceName(m)}
+		c := merges.LabelClash{Label: m.Label, Lost: m.Since, LostBy: m.Key, LostName: deviceName(m.Key)}
 		for _, first := range members {
 			if first.Label == m.Label && !first.Flagged {
-				c.Kept, c.KeptName = first.Admission, deviceName(first)
+				c.Kept, c.KeptBy, c.KeptName = first.Since, first.Key, deviceName(first.Key)
 			}
 		}
 		list = append(list, c)
 	}
-	slices.SortFunc(list, func(a, b merges.LabelClash) int {
-		return strings.Compare(logstream.EventID(a.Lost), logstream.EventID(b.Lost))
-	})
 	return list
 }
 
-func deviceName(m replica.Member) string { return "device " + m.Key.String()[:12] }
+// moves are the renames of all members.
+func moves(r *replica.Replica) (list []merges.LabelMove) {
+	all, err := r.LabelMoves()
+	if err != nil {
+		return nil
+	}
+	for _, m := range all {
+		list = append(list, merges.LabelMove{From: m.From, To: m.To, Lost: m.Lost, Kept: m.Kept, By: m.Key, Name: deviceName(m.Key), Last: m.Last})
+	}
+	return list
+}
+
+// formerly are the renames by which this replica gave up labels that it has not
+// taken again, the latest first.
+func formerly(r *replica.Replica) (list []merges.LabelMove) {
+	now, own := r.Label(), r.Self().Key
+	for _, m := range moves(r) {
+		if m.By == own && m.From != now {
+			list = append([]merges.LabelMove{m}, list...)
+		}
+	}
+	return list
+}
+
+// rename gives the replica another label.
+func rename(r *replica.Replica) func(context.Context, string, string) (string, oplog.Ref, error) {
+	return func(ctx context.Context, opID, label string) (string, oplog.Ref, error) {
+		done, err := r.Rename(ctx, opID, label)
+		return done.From, done.Ref, err
+	}
+}
+
+func deviceName(key oplog.DeviceKey) string { return "device " + key.String()[:12] }
 
 // outlier reports whether this machine's clock is the one that is wrong: off
 // from the median of several reachable members by more than the bound (C3).

@@ -52,7 +52,8 @@ func (s *site) open() {
 	s.rep = rep
 	s.svc, err = server.New(server.Deps{
 		Log: rep, Mesh: mesh{rep}, Version: "test", Translate: translate, AskFloor: func(ref oplog.Ref) { rep.AskFloor(ref.Time()) },
-		Clashes: func() []merges.LabelClash { return clashes(rep) },
+		Clashes: func() []merges.LabelClash { return clashes(rep) }, Moves: func() []merges.LabelMove { return moves(rep) },
+		Formerly: func() []merges.LabelMove { return formerly(rep) }, Rename: rename(rep),
 	})
 	if err != nil {
 		s.t.Fatal(err)

@@ -57,17 +57,18 @@ func setenvCmd(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // eventIDCmd is `eventid FILE NAME`: the variable becomes the id of the first
-// event in a page.
+// event in a page, or of the lost side of the first merge.
 func eventIDCmd(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: eventid FILE NAME")
 	}
-	var page eventPage
+	var page struct{ Events, Merges []struct{ ID string } }
 	ts.Check(json.Unmarshal([]byte(ts.ReadFile(args[0])), &page))
-	if len(page.Events) == 0 {
+	list := append(page.Events, page.Merges...)
+	if len(list) == 0 {
 		ts.Fatalf("no event in %s", args[0])
 	}
-	ts.Setenv(args[1], page.Events[0].ID)
+	ts.Setenv(args[1], list[0].ID)
 }
 
 // mcpCmd is `mcp NAME TOOL JSON [args of tally mcp...]`: a client starts its

@@ -70,10 +70,10 @@ func (a *app) serve(ctx context.Context, h home, s settings, log *slog.Logger, r
 	defer closing(&err, "close the replica", rep.Close)
 	if s.labelTyped && s.Label != rep.Label() {
 		return &server.Error{Code: server.CodeConflict, Field: "label", Message: fmt.Sprintf("this replica is named %s, not %s", rep.Label(), s.Label),
-			Hint: "its label was fixed by its first start or its join: leave --label out, or make another replica with TALLY_HOME=DIR"}
+			Hint: "leave --label out, or rename it with tally rename LABEL; another replica is made with TALLY_HOME=DIR"}
 	}
 	if s.Label != "" && s.Label != rep.Label() {
-		log.Warn("the label is fixed by the admission; the one given is not used", "label", rep.Label(), "given", s.Label)
+		log.Warn("this replica has its label already; the one given is not used, tally rename LABEL changes it", "label", rep.Label(), "given", s.Label)
 	}
 	if err := bringAtStart(ctx, h, rep, log); err != nil {
 		return err
@@ -103,6 +103,9 @@ func (a *app) serve(ctx context.Context, h home, s settings, log *slog.Logger, r
 		},
 		AskFloor:  func(ref oplog.Ref) { rep.AskFloor(ref.Time()) },
 		Clashes:   func() []merges.LabelClash { return clashes(rep) },
+		Moves:     func() []merges.LabelMove { return moves(rep) },
+		Formerly:  func() []merges.LabelMove { return formerly(rep) },
+		Rename:    rename(rep),
 		Translate: translate,
 		HTTPURL: func() string {
 			if http == nil {

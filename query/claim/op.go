@@ -193,7 +193,7 @@ func guard(taskKey string, who actor, in Input) func(oplog.Views, hlc.Timestamp)
 			return refusal.New(refusal.Conflict, "status", "set this machine's clock right, then claim again", "this replica's clock is off, so it may not claim or renew")
 		}
 		if in.Flagged && (claims || renews) {
-			return refusal.New(refusal.Conflict, "status", "join again from a fresh home with another --label, then claim again", "another machine had this replica's label first, so it may not claim or renew")
+			return refusal.New(refusal.Conflict, "status", "give this machine another label with tally rename LABEL, then claim again", "another machine had this replica's label first, so it may not claim or renew")
 		}
 		s, losses, err := verdict(views.View(ViewName), idOf(taskKey))
 		if err != nil {

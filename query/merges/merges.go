@@ -22,7 +22,9 @@ type Env struct {
 	Self    oplog.Origin
 	Horizon claim.Horizon
 	Label   logstream.Labeler
-	Clashes []LabelClash // by the id of the lost admission
+	Clashes []LabelClash
+	Moves   []LabelMove
+	Labels  []string // of all members
 }
 
 // Side is one of the two things between which a rule decided.
@@ -49,8 +51,9 @@ type Merge struct {
 
 // Undo restores the lost side of a merge.
 type Undo struct {
-	Ops  []oplog.Op
-	What string // in words, once the ops are appended
+	Ops   []oplog.Op
+	Label string // the label that this replica is to take; then there are no ops
+	What  string // in words, once it is done
 }
 
 // Source shows what one domain discards.

@@ -2,6 +2,8 @@ package merges
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"tallystick/oplog"
 	"tallystick/query/checkpoint"
@@ -79,45 +81,108 @@ func (checkpoints) Undo(snap oplog.Snapshot, _ Env, author, id string) (u Undo, 
 	return Undo{Ops: []oplog.Op{op}, What: "saved " + id + " again, as the latest of its namespace"}, true, err
 }
 
-// LabelClash is a label under which two devices were admitted: the earlier
-// admission keeps it, the later device may not claim (I9).
+// LabelClash is a label that two devices have: who has it since earlier keeps
+// it, the later device may not claim (I9). Lost and Kept are what gave them the
+// label, an admission or a rename.
 type LabelClash struct {
 	Label              string
-	Lost, Kept         oplog.Ref // the admissions
-	LostName, KeptName string    // devices
+	Lost, Kept         oplog.Ref
+	LostBy, KeptBy     oplog.DeviceKey
+	LostName, KeptName string // of the devices
 }
 
-// labels are labels that a later admission has lost.
+// LabelMove is a device's own rename: what gave it the label before, and the
+// rename that put another in its place.
+type LabelMove struct {
+	From, To   string
+	Lost, Kept oplog.Ref
+	By         oplog.DeviceKey
+	Name       string // of the device
+	Last       bool   // the device goes by To now
+}
+
+// labels are labels that two devices have, and labels that devices gave up.
 type labels struct{}
 
 func (labels) Kind() string { return "label" }
 
-const undoLabel = "join again from a fresh home with another --label; what the device wrote stays"
+const (
+	ruleClash = "earlier_holder_keeps_the_label"
+	ruleMove  = "own_last_rename_counts"
+	undoClash = "the machine that keeps it takes another label, by this id; or the other does with tally rename LABEL"
+	undoMove  = "that machine takes the label back, by this id, while no other has it"
+)
 
 func (labels) List(_ oplog.Snapshot, env Env, after []byte, limit int) (list []Merge, next []byte, err error) {
+	var all []Merge
 	for _, c := range env.Clashes {
-		id := logstream.EventID(c.Lost)
-		if after != nil && id <= string(after) {
+		all = append(all, Merge{ID: logstream.EventID(c.Lost), Kind: "label", About: c.Label, Rule: ruleClash,
+			Lost: labelSide(c.Lost, c.LostName, c.Label), Kept: labelSide(c.Kept, c.KeptName, c.Label), Undo: undoClash})
+	}
+	for _, m := range env.Moves {
+		all = append(all, Merge{ID: logstream.EventID(m.Lost), Kind: "label", About: m.From, Rule: ruleMove,
+			Lost: labelSide(m.Lost, m.Name, m.From), Kept: labelSide(m.Kept, m.Name, m.To), Undo: undoMove})
+	}
+	slices.SortFunc(all, func(a, b Merge) int { return strings.Compare(a.ID, b.ID) })
+	for _, m := range all {
+		if after != nil && m.ID <= string(after) {
 			continue
 		}
 		if len(list) == limit {
 			return list, []byte(list[limit-1].ID), nil
 		}
-		list = append(list, Merge{ID: id, Kind: "label", About: c.Label, Rule: "earliest_admission_keeps_the_label",
-			Lost: admissionSide(c.Lost, c.LostName), Kept: admissionSide(c.Kept, c.KeptName), Undo: undoLabel})
+		list = append(list, m)
 	}
 	return list, nil, nil
 }
 
-func admissionSide(ref oplog.Ref, device string) Side {
-	return Side{ID: logstream.EventID(ref), Author: device, HLC: ref.Stamp().String(), At: logstream.FormatTime(ref.Time().Time()), What: "admitted"}
+func labelSide(ref oplog.Ref, device, label string) Side {
+	return Side{ID: logstream.EventID(ref), Author: device, HLC: ref.Stamp().String(), At: logstream.FormatTime(ref.Time().Time()), What: "named " + label}
 }
 
+// Undo names the label that this replica is to take: a rename is its own act
+// and no op of a domain.
 func (labels) Undo(_ oplog.Snapshot, env Env, _, id string) (u Undo, ok bool, err error) {
 	for _, c := range env.Clashes {
-		if logstream.EventID(c.Lost) == id {
-			return u, true, refusal.New(refusal.Conflict, "id", undoLabel, "the label %s stays with the device that was admitted first", c.Label)
+		if logstream.EventID(c.Lost) != id {
+			continue
 		}
+		switch env.Self.Key {
+		case c.KeptBy:
+			u.Label = freeLabel(c.Label, env.Labels)
+			u.What = fmt.Sprintf("took the label %s; %s alone has %s now", u.Label, c.LostName, c.Label)
+			return u, true, nil
+		case c.LostBy:
+			return u, true, refusal.New(refusal.Conflict, "id", "take another label with tally rename LABEL; or say this at the machine that keeps "+c.Label,
+				"this machine is the one that has the label %s since later", c.Label)
+		}
+		return u, true, elsewhere(c.KeptName, c.Label)
+	}
+	for _, m := range env.Moves {
+		if logstream.EventID(m.Lost) != id {
+			continue
+		}
+		if m.By != env.Self.Key {
+			return u, true, elsewhere(m.Name, m.To)
+		}
+		u.Label, u.What = m.From, "took the label "+m.From+" back"
+		return u, true, nil
 	}
 	return u, false, nil
+}
+
+func elsewhere(device, label string) error {
+	return refusal.New(refusal.Conflict, "id", "say this at that machine", "only %s, which goes by %s, can give itself another label", device, label)
+}
+
+const maxLabel = 32
+
+// freeLabel is a label like another that nobody has.
+func freeLabel(label string, used []string) string {
+	for n := 2; ; n++ {
+		end := fmt.Sprintf("_%d", n)
+		if l := label[:min(len(label), maxLabel-len(end))] + end; !slices.Contains(used, l) {
+			return l
+		}
+	}
 }

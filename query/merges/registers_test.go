@@ -70,27 +70,54 @@ func TestM3_Checkpoints(t *testing.T) {
 	})
 }
 
-// TestM3_I9_Labels: a label that two devices were given is listed, with both
-// admissions, and says what to do; the log cannot undo it.
+// TestM3_I9_Labels: a label that two devices have, and one that a device gave
+// up, are listed with both sides. Only the device whose label it is about can
+// take another, and is told which.
 func TestM3_I9_Labels(t *testing.T) {
 	a, _ := pair(t)
 	ref := func(body string) oplog.Ref {
 		return a.Add(viewtest.One(logstream.NewOp(a.Author, logstream.Event{Type: "note", Stream: "s", Room: "r", Body: body})))[0].Ref
 	}
-	kept, lost := ref("first"), ref("second")
-	with := env(a)
-	with.Clashes = []merges.LabelClash{{Label: "lap", Lost: lost, Kept: kept, LostName: "device 02", KeptName: "device 01"}}
+	kept, lost, old, now := ref("first"), ref("second"), ref("third"), ref("fourth")
+	mine, other := oplog.DeviceKey{1}, oplog.DeviceKey{2}
+	clash := merges.LabelClash{Label: "lap", Lost: lost, Kept: kept, LostBy: other, KeptBy: mine, LostName: "device 02", KeptName: "device 01"}
+	move := merges.LabelMove{From: "mac", To: "desk", Lost: old, Kept: now, By: mine, Name: "device 01", Last: true}
+	at := func(key oplog.DeviceKey) merges.Env {
+		with := env(a)
+		with.Self.Key, with.Labels = key, []string{"lap", "lap", "lap_2", "desk"}
+		with.Clashes, with.Moves = []merges.LabelClash{clash}, []merges.LabelMove{move}
+		return with
+	}
 	a.Read(func(s oplog.Snapshot) error {
-		p, err := merges.List(s, with, merges.Filter{})
-		if err != nil {
-			return err
+		p, err := merges.List(s, at(mine), merges.Filter{Kind: "label"})
+		if err != nil || p.Count != 2 {
+			t.Fatalf("%+v, %v", p, err)
 		}
-		m := p.Merges[0]
-		if p.Count != 1 || m.Kind != "label" || m.About != "lap" || m.Kept.Author != "device 01" || m.Lost.Author != "device 02" || m.Lost.HLC <= m.Kept.HLC || !strings.Contains(m.Undo, "--label") {
-			t.Errorf("%+v", p)
+		about := map[string]merges.Merge{}
+		for _, m := range p.Merges {
+			about[m.About] = m
 		}
-		if _, err := merges.NewUndo(s, with, a.Author, m.ID); refusal.CodeOf(err) != refusal.Conflict {
-			t.Errorf("undo: %v", err)
+		l, m := about["lap"], about["mac"]
+		if l.Kept.Author != "device 01" || l.Lost.Author != "device 02" || l.Lost.HLC <= l.Kept.HLC || !strings.Contains(l.Undo, "tally rename") {
+			t.Errorf("%+v", l)
+		}
+		if m.Lost.What != "named mac" || m.Kept.What != "named desk" || m.Lost.HLC >= m.Kept.HLC || m.ID == l.ID {
+			t.Errorf("%+v", m)
+		}
+		one, err := merges.List(s, at(mine), merges.Filter{Kind: "label", Limit: 1})
+		two, err2 := merges.List(s, at(mine), merges.Filter{Kind: "label", Limit: 1, Cursor: one.NextCursor})
+		if err != nil || err2 != nil || !one.HasMore || two.HasMore || one.Merges[0].ID != p.Merges[0].ID || two.Merges[0].ID != p.Merges[1].ID {
+			t.Errorf("pages %+v, %+v, %v, %v", one, two, err, err2)
+		}
+		for id, want := range map[string]string{l.ID: "lap_3", m.ID: "mac"} {
+			if u, err := merges.NewUndo(s, at(mine), a.Author, id); err != nil || u.Label != want || len(u.Ops) != 0 {
+				t.Errorf("undo of %s: %+v, %v; want %s", id, u, err, want)
+			}
+			for _, key := range []oplog.DeviceKey{other, {3}} {
+				if _, err := merges.NewUndo(s, at(key), a.Author, id); refusal.CodeOf(err) != refusal.Conflict {
+					t.Errorf("undo of %s elsewhere: %v", id, err)
+				}
+			}
 		}
 		return nil
 	})

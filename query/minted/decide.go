@@ -17,6 +17,9 @@ type Request struct {
 	SameProject bool
 	// Spoken are names that instructions of this agent hold already.
 	Spoken []string
+	// Formerly are labels that this host had before. What was minted under them
+	// says which project a repository is; names are of the host of today.
+	Formerly []string
 	// Mine reports whether an origin is of this host. Nil means that all are.
 	Mine func(oplog.OriginID) bool
 }
@@ -49,11 +52,14 @@ func Decide(views oplog.Views, q Request) (Decision, error) {
 	if err != nil {
 		return Decision{}, err
 	}
-	var here, elsewhere []Known
+	var here, before, elsewhere []Known
 	for _, n := range all {
-		if n.Host == q.Host && mine(n.First.Origin()) {
+		switch {
+		case n.Host == q.Host && mine(n.First.Origin()):
 			here = append(here, n)
-		} else {
+		case slices.Contains(q.Formerly, n.Host) && mine(n.First.Origin()):
+			before = append(before, n)
+		default:
 			elsewhere = append(elsewhere, n)
 		}
 	}
@@ -61,7 +67,7 @@ func Decide(views oplog.Views, q Request) (Decision, error) {
 	if q.Project == "" {
 		d.Mint.Flat, d.Mint.Repo, d.Mint.Chosen = true, Repo{}, false
 		d.Why = "there is no project outside a repository"
-	} else if d.Mint.Project, d.Collision = project(&q, here, elsewhere); d.Collision != nil {
+	} else if d.Mint.Project, d.Collision = project(&q, slices.Concat(here, before), elsewhere); d.Collision != nil {
 		return d, nil
 	} else if d.Mint.Flat, d.Why, err = form(views, &q, d.Mint.Project, here, mine); err != nil {
 		return Decision{}, err
