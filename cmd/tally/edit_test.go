@@ -227,7 +227,7 @@ func TestDiffApplies(t *testing.T) {
 		}
 		cmd := exec.Command("git", "apply", "--unidiff-zero", "-p0", "-")
 		cmd.Dir, cmd.Stdin = dir, strings.NewReader(d)
-		cmd.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir))
+		cmd.Env = append(plainEnv(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null", "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir))
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s\n%s", err, out, d)
 		}

@@ -46,7 +46,7 @@ func importTwice(t *testing.T, path string) {
 		t.Helper()
 		cmd := exec.Command("tally", args...)
 		cmd.Dir = dir
-		cmd.Env = os.Environ()
+		cmd.Env = plainEnv()
 		for name, value := range scriptEnv(work) {
 			cmd.Env = append(cmd.Env, name+"="+value)
 		}

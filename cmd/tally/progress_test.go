@@ -35,7 +35,7 @@ func TestProgressOnATerminalOnly(t *testing.T) {
 	}
 	start := exec.Command("tally", "status")
 	start.Dir = work
-	start.Env = os.Environ()
+	start.Env = plainEnv()
 	for name, value := range env {
 		start.Env = append(start.Env, name+"="+value)
 	}

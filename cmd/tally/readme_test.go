@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -21,21 +22,34 @@ func TestReadmeTour(t *testing.T) { typeTour(t, filepath.Join("..", "..", "READM
 // claims and its undo.
 func TestGuideCoordination(t *testing.T) {
 	// Replicas that stop and start find each other at the ports they had.
-	ports := map[string]string{}
+	typed := map[string]string{}
 	var held []net.Listener // until all are chosen
 	for _, label := range []string{"desk", "lap"} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := listenLow(t)
 		old := "TALLY_LABEL=" + label + " "
-		ports[old] = old + "TALLY_LISTEN=" + l.Addr().String() + " "
+		typed[old] = old + "TALLY_LISTEN=" + l.Addr().String() + " "
 		held = append(held, l)
 	}
 	for _, l := range held {
 		l.Close()
 	}
-	typeTour(t, filepath.Join("..", "..", "docs", "guide-coordination.md"), ports)
+	if _, err := exec.LookPath("sha256sum"); err != nil {
+		typed["sha256sum"] = "shasum -a 256" // its name on macOS
+	}
+	typeTour(t, filepath.Join("..", "..", "docs", "guide-coordination.md"), typed)
+}
+
+// listenLow takes a free port below those that the system gives to whoever
+// asks for any, so that nobody else is given it while it is let go of.
+func listenLow(t *testing.T) net.Listener {
+	t.Helper()
+	for range 1000 {
+		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(12000))); err == nil {
+			return l
+		}
+	}
+	t.Fatal("no free port from 20000 to 31999")
+	return nil
 }
 
 // typeTour types the first console block of a page; replace changes what is
@@ -59,7 +73,7 @@ func typeTour(t *testing.T, path string, replace map[string]string) {
 	}
 	cmd := exec.Command("sh", "-c", "exec 2>&1\n"+script.String())
 	cmd.Dir = work
-	cmd.Env = append(os.Environ(), "TALLY_LISTEN=127.0.0.1:0", "TALLY_AGENT=you", "HOME="+work, "TZ=UTC")
+	cmd.Env = append(plainEnv(), "TALLY_LISTEN=127.0.0.1:0", "TALLY_AGENT=you", "HOME="+work, "TZ=UTC")
 	var out bytes.Buffer
 	cmd.Stdout = &out
 	if err := cmd.Run(); err != nil {

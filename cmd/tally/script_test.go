@@ -5,6 +5,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -53,6 +55,7 @@ func TestScript(t *testing.T) {
 			"breakview": breakViewCmd,
 			"joinaside": joinAsideCmd,
 			"until":     untilCmd,
+			"agree":     agreeCmd,
 
 			"awaitwaits":  awaitWaitsCmd,
 			"killowner":   killOwnerCmd,
@@ -72,6 +75,16 @@ func scriptEnv(work string) map[string]string {
 		"TALLY_BALLAST": "off",
 		"TZ":            "UTC",
 	}
+}
+
+// plainEnv is this process's environment without what would change what a
+// test does: the tester's own settings of tally and of its clients, and what a
+// hook of git says of the repository it runs in.
+func plainEnv() []string {
+	return slices.DeleteFunc(os.Environ(), func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		return name != "TALLY_KEYRING" && strings.HasPrefix(name, envPrefix) || strings.HasPrefix(name, "GIT_") || name == "CLAUDE_CONFIG_DIR"
+	})
 }
 
 // stopAll ends every owner below a work directory.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -52,6 +53,25 @@ func erasedByCmd(ts *testscript.TestScript, neg bool, args []string) {
 		if strings.Contains(string(out), args[0]) {
 			return
 		}
+	}
+}
+
+// agreeCmd is `agree HOME HOME`: it returns when the replicas of two homes,
+// which run, show the same of every view. The test's own deadline is the only
+// limit.
+func agreeCmd(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: agree HOME HOME")
+	}
+	views := func(home string) string {
+		out, err := scriptCommand(ts, "tally", "--home", home, "status", "--json").Output()
+		ts.Check(err)
+		var st meshStatus
+		ts.Check(json.Unmarshal(out, &st))
+		return fmt.Sprint(st.Views)
+	}
+	for views(args[0]) != views(args[1]) {
+		time.Sleep(50 * time.Millisecond)
 	}
 }
 
