@@ -345,3 +345,28 @@ func TestCheckpoints(t *testing.T) {
 		call.err(t, "checkpoint_resume", `{"id":"chk_0123456789abcdef"}`, CodeNotFound, "agent_id")
 	})
 }
+
+// TestMemorySearchExactText: a fact of nothing but common words, or of a single
+// letter, is found by its text (case C6 with texts A and B), within the scope
+// and above the confidence asked for.
+func TestMemorySearchExactText(t *testing.T) {
+	overAll(t, func(t *testing.T, e *env, call caller) {
+		call.ok(t, "memory_reflect", `{"action":"add","agent_id":"ns","text":"A"}`)
+		call.ok(t, "memory_reflect", `{"action":"add","agent_id":"ns","text":"B"}`)
+		call.ok(t, "memory_reflect", `{"action":"forget","agent_id":"ns","text":"A","target":"B"}`)
+		call.finds(t, "ns", "A", "A")
+		call.finds(t, "ns", "B")
+		call.finds(t, "other", "A")
+		call.ok(t, "memory_add", `{"text":"To be or not to be","confidence":"unverified"}`)
+		r := call.ok(t, "memory_search", `{"query":"To be or not to be","explain":true}`)
+		if r["count"] != 1.0 || !strings.Contains(string(encode(r["explained"])), "is this text") {
+			t.Errorf("%s", encode(r))
+		}
+		if r := call.ok(t, "memory_search", `{"query":"To be or not to be","min_confidence":"inferred"}`); r["count"] != 0.0 {
+			t.Errorf("%s", encode(r))
+		}
+		if r := call.ok(t, "memory_search_batch", `{"queries":["To be or not to be","or"]}`); r["count"] != 1.0 {
+			t.Errorf("%s", encode(r))
+		}
+	})
+}

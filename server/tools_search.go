@@ -208,13 +208,39 @@ func (s *Service) facts(ctx context.Context, f *factQuery, text string) (res sea
 			kept = append(kept, h)
 			facts = append(facts, factRow{Record: rec, Origin: label(rec.OriginID), Score: h.Score, Why: h.Why.String()})
 		}
-		res.Hits = kept
-		return nil
+		if res.Hits = kept; len(facts) > 0 {
+			return nil
+		}
+		same, err := f.exact(snap, text)
+		for _, rec := range same {
+			res.Hits = append(res.Hits, search.Hit{ID: rec.ID, Time: rec.Written.Millis(), Score: exactScore})
+			facts = append(facts, factRow{Record: rec, Origin: label(rec.OriginID), Score: exactScore, Why: "is this text"})
+		}
+		return err
 	})
 	if err != nil {
 		return res, nil, s.asError(ctx, err)
 	}
 	return res, facts, nil
+}
+
+// exactScore is the score of a fact that is the query itself.
+const exactScore = 1
+
+// exact is the newest fact that is this text to the byte in each namespace. A
+// text of nothing but common words, such as "To be or not to be", is found in
+// no other way.
+func (f *factQuery) exact(snap oplog.Snapshot, text string) (out []memory.Record, err error) {
+	for _, ns := range f.scope.Namespaces {
+		list, err := memory.Copies(snap, ns, text)
+		if err != nil {
+			return nil, err
+		}
+		if len(list) > 0 && memory.Level(list[0].Confidence) >= f.q.Filter.MinConfidence {
+			return append(out, list[0]), nil // the others are equal texts
+		}
+	}
+	return nil, nil
 }
 
 type factRow struct {
