@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"unicode/utf8"
 
 	"tallystick/query/identity"
+	"tallystick/query/jsoncount"
 )
 
 // BeadsRow is one record of a beads JSONL file, checked and ready to import:
@@ -100,6 +102,9 @@ func (f *BeadsFile) Counts() ImportCounts {
 const (
 	maxBeadsLine  = 8 << 20
 	maxBeadsTitle = 32 << 10
+	maxBeadsSaid  = 5000   // errors listed of a file
+	maxComments   = 10_000 // of an issue
+	maxLeftOut    = 100    // comments of an issue whose error is told
 )
 
 var beadsStatus = map[string]bool{
@@ -150,6 +155,12 @@ func readLine(in *bufio.Reader) (line []byte, tooLong bool, err error) {
 
 func (f *BeadsFile) line(number int, line []byte, tooLong bool, seen map[string][sha256.Size]byte) {
 	bad := func(id, format string, args ...any) {
+		switch len(f.Errors) {
+		case maxBeadsSaid:
+			id, format, args = "", "more than %d errors; those from here on are not listed", []any{maxBeadsSaid}
+		case maxBeadsSaid + 1:
+			return
+		}
 		f.Errors = append(f.Errors, BeadsError{Line: number, ID: id, Reason: fmt.Sprintf(format, args...)})
 	}
 	if tooLong {
@@ -189,8 +200,8 @@ func (f *BeadsFile) line(number int, line []byte, tooLong bool, seen map[string]
 	for _, why := range raw.wrong {
 		bad(row.ID, "%s", why)
 	}
-	f.NotImported.Dependencies += len(raw.Dependencies)
-	f.NotImported.Labels += len(raw.Labels)
+	f.NotImported.Dependencies += int(raw.Dependencies)
+	f.NotImported.Labels += int(raw.Labels)
 	if raw.Notes != "" {
 		f.NotImported.Notes++
 	}
@@ -201,8 +212,22 @@ type beadsRaw struct {
 	ID, Title, Description, Status, IssueType string
 	Assignee, CreatedBy, CreatedAt            string
 	ClosedAt, CloseReason, Notes              string
-	Labels, Dependencies, Comments            []json.RawMessage
+	Labels, Dependencies                      listLen
+	Comments                                  []json.RawMessage
 	wrong                                     []string // what is left out of a row that goes in
+}
+
+// listLen is a list of which only the length counts.
+type listLen int
+
+// UnmarshalJSON counts.
+func (n *listLen) UnmarshalJSON(b []byte) error {
+	count, ok := jsoncount.Elements(b)
+	if !ok && string(b) != "null" {
+		return &json.UnmarshalTypeError{Value: strings.TrimPrefix(strings.TrimPrefix(jsonKind(b), "a "), "an "), Type: reflect.TypeFor[[]any]()}
+	}
+	*n = listLen(count)
+	return nil
 }
 
 // beadsFields are the members of an object by their exact names:
@@ -264,6 +289,9 @@ func parseBeadsLine(line []byte) (raw beadsRaw, row BeadsRow, err error) {
 	if token(raw.ID) {
 		row.ID = raw.ID
 	}
+	if n, _ := jsoncount.Elements(fields["comments"]); err == nil && n > maxComments {
+		err = fmt.Errorf("%d comments, at most %d are read", n, maxComments)
+	}
 	if err == nil {
 		err = fields.into(
 			"title", &raw.Title, "description", &raw.Description, "status", &raw.Status, "issue_type", &raw.IssueType,
@@ -306,24 +334,38 @@ func parseBeadsLine(line []byte) (raw beadsRaw, row BeadsRow, err error) {
 	if _, err := tryBeads.request(&row); err != nil {
 		return raw, row, err
 	}
+	raw.replies(&row)
+	return raw, row, nil
+}
+
+// replies takes the comments that can be taken.
+func (raw *beadsRaw) replies(row *BeadsRow) {
+	byID, left := map[string]int{}, 0
+	leave := func(i int, format string, args ...any) {
+		if left++; left <= maxLeftOut {
+			raw.wrong = append(raw.wrong, fmt.Sprintf("comment %d is left out: ", i+1)+fmt.Sprintf(format, args...))
+		}
+	}
 	for i, c := range raw.Comments {
 		reply, err := parseBeadsComment(c)
 		if err == nil {
-			_, err = tryBeads.reply(&row, target{}, &reply)
+			_, err = tryBeads.reply(row, target{}, &reply)
 		}
 		if err != nil {
-			raw.wrong = append(raw.wrong, fmt.Sprintf("comment %d is left out: %v", i+1, err))
+			leave(i, "%v", err)
 			continue
 		}
-		k := slices.IndexFunc(row.Replies, func(r BeadsComment) bool { return r.ID == reply.ID })
-		switch {
-		case k < 0:
+		switch k, ok := byID[reply.ID]; {
+		case !ok:
+			byID[reply.ID] = len(row.Replies)
 			row.Replies = append(row.Replies, reply)
 		case row.Replies[k] != reply:
-			raw.wrong = append(raw.wrong, fmt.Sprintf("comment %d is left out: its id %s stands on an earlier comment with different content; the first one counts", i+1, quote(reply.ID)))
+			leave(i, "its id %s stands on an earlier comment with different content; the first one counts", quote(reply.ID))
 		}
 	}
-	return raw, row, nil
+	if left > maxLeftOut {
+		raw.wrong = append(raw.wrong, fmt.Sprintf("%d more comments are left out", left-maxLeftOut))
+	}
 }
 
 // tryBeads makes ops that nobody appends, to find out what would be refused.

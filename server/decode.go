@@ -11,6 +11,8 @@ import (
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"tallystick/query/jsoncount"
 )
 
 // arguments are the checked arguments of one call.
@@ -205,15 +207,15 @@ func (p *param) decodeList(raw json.RawMessage) (any, *Error) {
 	if raw[0] != '[' {
 		return nil, p.wrong(jsonKind(raw))
 	}
+	if n, _ := jsoncount.Elements(raw); n > p.maxItems {
+		return nil, p.tooLarge(n, p.maxItems, "items")
+	}
 	var items []json.RawMessage
 	if err := json.Unmarshal(raw, &items); err != nil {
 		return nil, p.wrong("broken JSON")
 	}
 	if len(items) == 0 && p.kind == kindTokens {
 		return nil, invalid(p.name, "leave the field out to match any, or name at least one", "%s is an empty list", p.name)
-	}
-	if len(items) > p.maxItems {
-		return nil, p.tooLarge(len(items), p.maxItems, "items")
 	}
 	list := make([]string, 0, len(items))
 	for _, item := range items {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"io"
 	"net/http"
 	"strings"
 )
@@ -15,8 +16,17 @@ func jsonErrors(next http.Handler) http.Handler {
 			return
 		}
 		e := &errorWriter{ResponseWriter: w}
+		body := &checkedBody{ReadCloser: r.Body}
+		if r.Body != nil {
+			r.Body = body
+		}
 		next.ServeHTTP(e, r)
 		if e.status == 0 {
+			return
+		}
+		if body.bad != nil {
+			w.Header().Del("Content-Length")
+			writeError(w, http.StatusBadRequest, body.bad)
 			return
 		}
 		text := strings.TrimSpace(e.text.String())
@@ -26,6 +36,34 @@ func jsonErrors(next http.Handler) http.Handler {
 		w.Header().Del("Content-Length")
 		writeError(w, e.status, httpRefusal(r, e.status, text))
 	})
+}
+
+// checkedBody looks at a message as the SDK reads it: what it would take deep
+// into a parser of its own, or not look at, ends the reading.
+type checkedBody struct {
+	io.ReadCloser
+	scan idScan
+	bad  *Error
+}
+
+func (c *checkedBody) Read(p []byte) (int, error) {
+	if c.bad != nil {
+		return 0, c.bad
+	}
+	n, err := c.ReadCloser.Read(p)
+	c.scan.feed(p[:n])
+	switch {
+	case c.scan.deepest > mcpDepth:
+		c.bad = fail(CodeTooLarge, "", "send flatter arguments", "the message is nested more than %d levels deep", mcpDepth)
+	case c.scan.structured:
+		c.bad = invalid("id", "send a string or a number", "the id of the message is neither a string nor a number")
+	case c.scan.behind:
+		c.bad = invalid("", "send one message in a body", "something follows the message")
+	}
+	if c.bad != nil {
+		return 0, c.bad
+	}
+	return n, err
 }
 
 func httpRefusal(r *http.Request, status int, text string) *Error {

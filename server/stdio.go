@@ -52,6 +52,8 @@ func checkMessage(line []byte, id *idScan) (msg jsonrpc.Message, answer []byte) 
 		return nil, rpcError(id.id(), jsonrpc.CodeInvalidRequest, fmt.Sprintf("the message is "+what, mcpDepth))
 	case !json.Valid(line):
 		return nil, rpcError(nil, jsonrpc.CodeParseError, "the line is no JSON; send one JSON-RPC message per line")
+	case id.structured:
+		return nil, rpcError(nil, jsonrpc.CodeInvalidRequest, "the line is no JSON-RPC 2.0 message: its id is neither a string nor a number")
 	case line[0] == '[':
 		return nil, rpcError(nil, jsonrpc.CodeInvalidRequest, "batches are not supported; send one message per line")
 	case line[0] != '{':
@@ -75,9 +77,12 @@ func rpcError(id json.RawMessage, code int, message string) []byte {
 // its bytes pass, so that a message that is too long to keep, or too deep to
 // parse, is still answered.
 type idScan struct {
-	over    bool
-	deepest int
+	over       bool
+	deepest    int
+	structured bool // the id is a list or an object
+	behind     bool // something follows the message
 
+	ended             bool
 	depth             int
 	inString, escaped bool
 	isKey, isValue    bool // at the first level, what comes next or is being read
@@ -103,9 +108,14 @@ func (s *idScan) feed(part []byte) {
 		}
 		switch b {
 		case '"':
+			s.behind = s.behind || s.ended
 			s.inString = true
 			s.keep(b)
 		case '{', '[':
+			s.behind = s.behind || s.ended
+			if s.depth == 1 && s.isValue && len(s.val) == 0 && string(s.key) == `"id"` {
+				s.structured = true
+			}
 			if s.depth++; s.depth > s.deepest {
 				s.deepest = s.depth
 			}
@@ -122,6 +132,7 @@ func (s *idScan) feed(part []byte) {
 				s.keep(b)
 			}
 			s.depth--
+			s.ended = s.ended || s.depth <= 0
 		case ',':
 			if s.depth == 1 {
 				s.end()
@@ -133,6 +144,7 @@ func (s *idScan) feed(part []byte) {
 			}
 		case ' ', '\t', '\r', '\n':
 		default:
+			s.behind = s.behind || s.ended
 			s.keep(b)
 		}
 	}

@@ -19,7 +19,7 @@ type Kind string
 const (
 	Cut     Kind = "cut"     // an end too early
 	Length  Kind = "length"  // a length of 2^31 and the like, with nothing behind it
-	Nested  Kind = "nested"  // 100,000 levels
+	Nested  Kind = "nested"  // 100,000 levels, of objects in JSON 20,000
 	Behind  Kind = "behind"  // bytes behind the end
 	Twice   Kind = "twice"   // a key given twice
 	Unknown Kind = "unknown" // a key nobody knows
@@ -30,6 +30,10 @@ const (
 	Flip Kind = "flip" // one bit turned
 	Swap Kind = "swap" // another value somewhere
 	Many Kind = "many" // tens of thousands of tiny values
+
+	// Memory is no kind of input. Who takes it has a decoder of a library
+	// behind it, which may allocate 8 MiB.
+	Memory Kind = "memory"
 )
 
 // mustFail are the kinds that are no valid input for any decoder, unless it
@@ -214,7 +218,7 @@ func JSON(good []byte) []Case {
 	good = bytes.TrimSpace(good)
 	deep := map[string]string{
 		"arrays":           strings.Repeat("[", levels) + strings.Repeat("]", levels),
-		"objects":          strings.Repeat(`{"a":`, levels) + "1" + strings.Repeat("}", levels),
+		"objects":          strings.Repeat(`{"a":`, levels/5) + "1" + strings.Repeat("}", levels/5),
 		"arrays, not shut": strings.Repeat("[", levels),
 	}
 	list := slices.Concat(Cuts(good), Flips(good), []Case{

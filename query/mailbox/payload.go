@@ -12,8 +12,8 @@ import (
 	"tallystick/hlc"
 	"tallystick/oplog"
 	"tallystick/query/identity"
-	"tallystick/query/internal/args"
 	"tallystick/query/internal/pack"
+	"tallystick/query/jsoncount"
 	"tallystick/query/logstream"
 	"tallystick/query/minted"
 	"tallystick/query/refusal"
@@ -68,7 +68,7 @@ type names []string
 
 // UnmarshalJSON reads at most MaxAudience names.
 func (n *names) UnmarshalJSON(b []byte) error {
-	if count, _ := args.Elements(b); count > MaxAudience {
+	if count, _ := jsoncount.Elements(b); count > MaxAudience {
 		return fmt.Errorf("mailbox: an audience of %d", count)
 	}
 	return json.Unmarshal(b, (*[]string)(n))

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"tallystick/query/identity"
+	"tallystick/query/jsoncount"
 	"tallystick/query/refusal"
 )
 
@@ -114,7 +115,7 @@ func (o Object) Strings(field string, max int) (values []string, present bool, e
 	if !ok {
 		return nil, false, nil
 	}
-	n, ok := Elements(raw)
+	n, ok := jsoncount.Elements(raw)
 	if !ok {
 		return nil, false, refusal.Invalid(field, "send an array of strings", "%s is %s, not an array of strings", field, kind(raw))
 	}
@@ -134,38 +135,6 @@ func (o Object) Strings(field string, max int) (values []string, present bool, e
 		values = append(values, s)
 	}
 	return values, true, nil
-}
-
-// Elements counts the elements of an array, which is valid JSON, before anything
-// is allocated for them: two bytes on the wire are a slice of their own.
-func Elements(raw []byte) (n int, ok bool) {
-	raw = bytes.TrimSpace(raw)
-	if len(raw) == 0 || raw[0] != '[' {
-		return 0, false
-	}
-	depth, quoted, some := 0, false, false
-	for i := 0; i < len(raw); i++ {
-		switch c := raw[i]; {
-		case quoted:
-			if c == '\\' {
-				i++
-			}
-			quoted = c != '"'
-		case c == '[' || c == '{':
-			some = some || depth > 0
-			depth++
-		case c == ']' || c == '}':
-			depth--
-		case c == ',' && depth == 1:
-			n++
-		case c != ' ' && c != '\t' && c != '\r' && c != '\n':
-			quoted, some = c == '"', true
-		}
-	}
-	if some {
-		n++
-	}
-	return n, true
 }
 
 // Int is a whole number argument.
