@@ -536,6 +536,28 @@ func TestC3_AcksNameClaimsAsTheyWereStamped(t *testing.T) {
 	}
 }
 
+// Two copies of a device tell of one lost claim, one before an amend of its
+// stamp and one after: the notice is listed once, whichever came first.
+func TestK1_NoticesOfCopiesCountOnceAcrossAnAmend(t *testing.T) {
+	for _, order := range [][]int{{0, 1}, {1, 0}} {
+		m := newMesh(t)
+		m.request(0, 0, owner, 0)
+		m.ack(1, 100, alice, "claimed")
+		b := m.ack(2, 200, bob, "claimed")
+		amended := oplog.MakeRef(foldtest.At(150), b.Origin, b.Seq, b.Hash)
+		told := []oplog.Entry{m.ack(2, 300, bob, "superseded", losing(b.Ref())), m.ack(4, 301, bob, "superseded", losing(amended))}
+		r := m.fold(append(m.all[:len(m.all)-2:len(m.all)-2], told[order[0]], told[order[1]])...)
+		page, err := logstream.List(r, logstream.Filter{Status: "superseded"})
+		if err != nil || page.Count != 1 || page.Events[0].ID != logstream.EventID(told[0].Ref()) {
+			t.Errorf("order %v: %d notices (%v): %+v", order, page.Count, err, page.Events)
+		}
+		copies, _, err := logstream.CopyPage(r, nil, 10)
+		if err != nil || len(copies) != 1 || copies[0].Copy != told[1].Ref() {
+			t.Errorf("order %v: copies %+v, %v", order, copies, err)
+		}
+	}
+}
+
 func TestListShowsLiveClaims(t *testing.T) {
 	m := newMesh(t)
 	m.request(0, 0, owner, 0)

@@ -66,7 +66,7 @@ type View struct{}
 func (View) Name() string { return ViewName }
 
 // Version of the rows.
-func (View) Version() uint32 { return 2 }
+func (View) Version() uint32 { return 3 }
 
 // Kinds are events and acks.
 func (View) Kinds() []string { return []string{KindEvent, KindAck} }
