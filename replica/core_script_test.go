@@ -78,6 +78,9 @@ type player struct {
 	floors  []replica.RaiseFloor
 	chunks  []replica.ReadChunk
 	puts    []replica.PutChunk
+	lists   []replica.ListOwed
+	entries []replica.ReadEntry
+	pays    []replica.PutEntry
 }
 
 type args struct {
@@ -192,13 +195,13 @@ func headName(h oplog.Head) string {
 var scriptErrors = map[string]error{
 	"bad": oplog.ErrBadRange, "gap": oplog.ErrGap, "fork": oplog.ErrFork,
 	"space": oplog.ErrNoSpace, "closed": oplog.ErrClosed, "unknown": oplog.ErrUnknownOrigin,
-	"missing": oplog.ErrNotFound, "hash": oplog.ErrBlobHash, "unwanted": oplog.ErrBlobUnwanted, "other": errors.New("something else"),
+	"missing": oplog.ErrNotFound, "hash": oplog.ErrBlobHash, "unwanted": oplog.ErrBlobUnwanted, "notowed": oplog.ErrNotOwed, "other": errors.New("something else"),
 }
 
 func (p *player) do(line string) string {
 	a := p.parse(line)
 	effects := map[string]int{"read": len(p.reads), "sampled": len(p.samples), "ingested": len(p.ingest), "stored": len(p.heads), "raised": len(p.floors),
-		"chunk": len(p.chunks), "put": len(p.puts)}
+		"chunk": len(p.chunks), "put": len(p.puts), "listed": len(p.lists), "entry": len(p.entries), "paid": len(p.pays)}
 	if n, ok := effects[a.pos[0]]; ok && (a.num(1) < 1 || a.num(1) > uint64(n)) {
 		p.t.Errorf("%s: there are %d such effects", line, n)
 		return ""
@@ -287,6 +290,19 @@ func (p *player) do(line string) string {
 		res := oplog.ChunkResult{Have: uint32(a.optNum("have", uint64(e.Index)+1))}
 		res.Whole = res.Have == oplog.Chunks(e.Size)
 		out = p.core.ChunkPut(p.now, e, res, scriptErrors[a.opt["err"]])
+	case "owes":
+		out = p.core.OwedChanged(p.now)
+	case "listed": // EFFECT, ENTRY AT..., e.g. x b0:2, next=PLACE
+		var list []oplog.OwedEntry
+		for i := 2; i+1 < len(a.pos); i += 2 {
+			o, t := tipOf(a.pos[i+1])
+			list = append(list, oplog.OwedEntry{Hash: blobOf(a.pos[i]), Origin: o, Seq: t.Seq})
+		}
+		out = p.core.OwedListed(p.now, p.lists[a.num(1)-1], list, a.opt["next"], scriptErrors[a.opt["err"]])
+	case "entry": // EFFECT, bytes=LENGTH
+		out = p.core.EntryRead(p.now, p.entries[a.num(1)-1], make([]byte, a.optNum("bytes", 300)), scriptErrors[a.opt["err"]])
+	case "paid":
+		out = p.core.EntryPut(p.now, p.pays[a.num(1)-1], scriptErrors[a.opt["err"]])
 	case "status":
 		return p.status()
 	default:
@@ -307,6 +323,9 @@ func merge(out *replica.Output, o replica.Output) {
 	out.Floors = append(out.Floors, o.Floors...)
 	out.Chunks = append(out.Chunks, o.Chunks...)
 	out.Puts = append(out.Puts, o.Puts...)
+	out.Lists = append(out.Lists, o.Lists...)
+	out.Entries = append(out.Entries, o.Entries...)
+	out.Pays = append(out.Pays, o.Pays...)
 	out.Disconnects = append(out.Disconnects, o.Disconnects...)
 	out.Events = append(out.Events, o.Events...)
 }
@@ -337,6 +356,20 @@ func (p *player) message(a args) replica.Message {
 		return &replica.MsgBlobChunk{Sub: a.optNum("sub", 0), Hash: blobOf(rest[0]), Size: size, Index: uint32(index), Data: chunkOf(size, uint32(index))}
 	case "blobstate":
 		m := &replica.MsgBlobState{Here: a.opt["here"] != ""}
+		for _, s := range rest {
+			m.Hashes = append(m.Hashes, blobOf(s))
+		}
+		return m
+	case "entrywant":
+		m := &replica.MsgEntryWant{Sub: a.optNum("sub", 0)}
+		for _, s := range rest {
+			m.Hashes = append(m.Hashes, blobOf(s))
+		}
+		return m
+	case "entry": // ENTRY, bytes=LENGTH
+		return &replica.MsgEntry{Sub: a.optNum("sub", 0), Hash: blobOf(rest[0]), Entry: make([]byte, a.optNum("bytes", 300))}
+	case "entrystate":
+		m := &replica.MsgEntryState{Here: a.opt["here"] != ""}
 		for _, s := range rest {
 			m.Hashes = append(m.Hashes, blobOf(s))
 		}
@@ -421,6 +454,18 @@ func (p *player) show(out replica.Output) string {
 		p.puts = append(p.puts, e)
 		fmt.Fprintf(&b, "put chunk %d: %s %d of %d from %d\n", len(p.puts), blobName(e.Hash), e.Index, e.Size, e.Session)
 	}
+	for _, e := range out.Lists {
+		p.lists = append(p.lists, e)
+		fmt.Fprintf(&b, "list %d: after %q\n", len(p.lists), e.After)
+	}
+	for _, e := range out.Entries {
+		p.entries = append(p.entries, e)
+		fmt.Fprintf(&b, "read entry %d: %s for %d\n", len(p.entries), blobName(e.Hash), e.Session)
+	}
+	for _, e := range out.Pays {
+		p.pays = append(p.pays, e)
+		fmt.Fprintf(&b, "put entry %d: %s from %d\n", len(p.pays), blobName(e.Hash), e.Session)
+	}
 	for _, e := range out.Disconnects {
 		fmt.Fprintf(&b, "disconnect %d: %s, retry after %v\n", e.Session, e.Reason, e.RetryAfter)
 	}
@@ -488,12 +533,25 @@ func messageText(m replica.Message) string {
 			s += " " + blobName(h)
 		}
 		return s
+	case *replica.MsgEntryWant:
+		return fmt.Sprintf("entry want sub %d%s", m.Sub, hashNames(m.Hashes))
+	case *replica.MsgEntry:
+		return fmt.Sprintf("entry sub %d %s: %d", m.Sub, blobName(m.Hash), len(m.Entry))
+	case *replica.MsgEntryState:
+		return fmt.Sprintf("entry here %v%s", m.Here, hashNames(m.Hashes))
 	case *replica.MsgPing:
 		return "ping"
 	case *replica.MsgPong:
 		return "pong"
 	}
 	return fmt.Sprintf("%T", m)
+}
+
+func hashNames(list []oplog.Hash) (s string) {
+	for _, h := range list {
+		s += " " + blobName(h)
+	}
+	return s
 }
 
 func eventText(e replica.Event) string {

@@ -44,6 +44,9 @@ type OriginHorizon struct {
 	// it are here; of a sealed one, that all entries up to its seals are.
 	Complete bool
 	Sealed   bool // given up by its device, which has said where it ends (L7d)
+	// Owed says that an act of it is here without its payload (T5): what is
+	// stamped from there on is not in the views, so Floor is not above it.
+	Owed bool
 }
 
 // Horizon reports how far this replica has heard of each member.
@@ -58,6 +61,11 @@ func (r *Replica) Horizon() Horizon {
 	if err != nil { // then none counts as sealed, which settles less, not more
 		r.logger.Warn("seals not read", slog.Any("error", err))
 	}
+	owed, err := r.log.OwedSince()
+	if err != nil { // then nobody has promised anything
+		r.logger.Warn("owed entries not read", slog.Any("error", err))
+		return h
+	}
 	for _, o := range r.log.Origins() {
 		oh := OriginHorizon{ID: o.ID, Floor: o.Head.Floor}
 		for _, t := range o.Tips {
@@ -66,6 +74,10 @@ func (r *Replica) Horizon() Horizon {
 		oh.Complete = !o.Head.IsZero() && len(o.Tips) == 1 && o.Tips[0] == o.Head.Tip()
 		if ends := seals[o.ID]; len(ends) > 0 {
 			oh.Sealed, oh.Complete = true, holdsAll(r.log, o.ID, ends)
+		}
+		if first, ok := owed[o.ID]; ok {
+			oh.Owed, oh.Floor = true, min(oh.Floor, first)
+			oh.Complete = oh.Complete && !oh.Sealed
 		}
 		origins[o.Key] = append(origins[o.Key], oh)
 	}

@@ -24,6 +24,7 @@ type Status struct {
 	Held        []oplog.Aside // at most 100, as Quarantined
 	Quarantined []oplog.Aside
 	HeldTotal   int
+	Owed        int // entries that came without their payload, which is asked of peers (T5)
 	Views       []oplog.ViewInfo
 	Entries     uint64 // held of all origins
 	Forks       []ForkStatus
@@ -70,7 +71,7 @@ func (r *Replica) Status() (Status, error) {
 	core := r.coreStatus()
 	self := r.log.Self()
 	s := Status{Label: r.Label(), Key: r.key, Origin: self.ID, Mesh: r.Mesh(), Addresses: r.Addresses(),
-		HeldTotal: r.log.Held(), Views: r.log.Views(), Entries: r.log.Frontier().Total(), Forks: core.Forks, Doubt: r.log.Doubt(), Paused: core.Paused}
+		HeldTotal: r.log.Held(), Owed: r.log.OwedTotal(), Views: r.log.Views(), Entries: r.log.Frontier().Total(), Forks: core.Forks, Doubt: r.log.Doubt(), Paused: core.Paused}
 	asides, err := r.log.Aside(2 * maxAsides)
 	if err != nil {
 		return s, storeError(r.cfg.Dir, err)
@@ -79,7 +80,7 @@ func (r *Replica) Status() (Status, error) {
 		switch {
 		case a.Held && len(s.Held) < maxAsides:
 			s.Held = append(s.Held, a)
-		case !a.Held && len(s.Quarantined) < maxAsides:
+		case !a.Held && !a.Owed && len(s.Quarantined) < maxAsides:
 			s.Quarantined = append(s.Quarantined, a)
 		}
 	}

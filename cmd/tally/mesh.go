@@ -69,6 +69,9 @@ func claimHorizon(h replica.Horizon, self oplog.OriginID) claim.Horizon {
 			if !o.Sealed && o.ID != current {
 				row.Reason = "was put back or copied, and its former log is not sealed yet"
 			}
+			if o.Owed {
+				row.Reason = "an entry of it is here without its payload, which is asked of peers"
+			}
 			out.Members = append(out.Members, row)
 		}
 	}
