@@ -147,7 +147,7 @@ func (s *Service) ImportMemory(ctx context.Context, q MemoryImport) (MemoryCount
 	if len(q.Rows) > maxImport {
 		return MemoryCounts{}, fail(CodeTooLarge, "rows", "send chunks", "%d rows in one call, at most %d are allowed", len(q.Rows), maxImport)
 	}
-	w := &memoryImport{s: s, author: id.Name, dry: q.DryRun, seen: map[[16]byte]string{}}
+	w := &memoryImport{s: s, author: id.Name, dry: q.DryRun, seen: map[[16]byte]string{}, read: map[string]bool{}, others: map[saved]int{}}
 	w.counts.Errors = []RowError{}
 	err := s.d.Log.View(func(snap oplog.Snapshot) error {
 		for i := range q.Rows {
@@ -179,6 +179,8 @@ type memoryImport struct {
 	dry    bool
 	counts MemoryCounts
 	seen   map[[16]byte]string // rows of this chunk
+	read   map[string]bool     // namespaces whose checkpoints are in others
+	others map[saved]int
 	ops    []oplog.Op
 	tally  []*int
 	pins   []MemoryRow
@@ -328,9 +330,41 @@ func (w *memoryImport) here(snap oplog.Snapshot, r *MemoryRow, k imported.Key) (
 	h := k.Hash()
 	_, err = snap.ByOp(w.author, "import/"+hex.EncodeToString(h[:]))
 	if errors.Is(err, oplog.ErrNotFound) {
-		return false, false, nil
+		here, err = w.savedByOthers(snap, r)
+		return here, false, err
 	}
 	return err == nil, false, err
+}
+
+// saved is what one checkpoint is known by, as its payload holds no key.
+type saved struct{ namespace, state, branch, commit string }
+
+// savedByOthers reports whether the checkpoint of a row was imported by another
+// identity, which another machine has. A state may have been saved several
+// times: the n-th row of it is the n-th of those.
+func (w *memoryImport) savedByOthers(snap oplog.Snapshot, r *MemoryRow) (bool, error) {
+	if !w.read[r.Namespace] {
+		f := checkpoint.Filter{Namespace: r.Namespace, Limit: checkpoint.MaxLimit}
+		for more := true; more; {
+			page, err := checkpoint.List(snap, f)
+			if err != nil {
+				return false, err
+			}
+			for _, c := range page.Checkpoints {
+				if c.Author != w.author {
+					w.others[saved{r.Namespace, c.Raw, c.Branch, c.BaseCommit}]++
+				}
+			}
+			more, f.Cursor = page.HasMore, page.NextCursor
+		}
+		w.read[r.Namespace] = true
+	}
+	key := saved{r.Namespace, r.State, r.Branch, r.BaseCommit}
+	if w.others[key] == 0 {
+		return false, nil
+	}
+	w.others[key]--
+	return true, nil
 }
 
 // hasEntry reports whether the entry that an id of this mesh names is here.

@@ -234,6 +234,9 @@ func TestRead_Errors(t *testing.T) {
 {"kind":"tally.export","version":1}
 {"kind":"fact","id":"mem_0123456789abcdef","agent_id":"n","text":"x"}
 `})), []string{"fact [] x"}, []string{"1 an export of version 2", "2 a row without an id"})
+	check(t, read(t, importers.MCPMemory, write(t, map[string]string{"m.jsonl": `[1]
+{"type":"entity","name":7}
+`})), nil, []string{"1 no JSON object as expected: it must not be of type array", "2 no JSON object as expected: name must not be of type number"})
 }
 
 func FuzzRead(f *testing.F) {

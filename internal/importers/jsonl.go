@@ -3,6 +3,7 @@ package importers
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -27,7 +28,7 @@ func (r *reading) mcpLine(line int, b []byte) {
 		RelationType string            `json:"relationType"`
 	}
 	if err := json.Unmarshal(b, &row); err != nil {
-		r.bad(line, "", "no JSON object as expected: %v", err)
+		r.bad(line, "", "no JSON object as expected: %v", why(err))
 		return
 	}
 	switch row.Type {
@@ -90,7 +91,7 @@ func (r *reading) grayMatter(text []byte) {
 	var list []json.RawMessage
 	if len(text) > 0 && text[0] == '[' {
 		if err := json.Unmarshal(text, &list); err != nil {
-			r.bad(0, "", "the file is not JSON: %v", err)
+			r.bad(0, "", "the file is not JSON: %v", why(err))
 			return
 		}
 	} else {
@@ -118,7 +119,7 @@ func (r *reading) grayMatter(text []byte) {
 func (r *reading) grayLine(line int, b []byte) {
 	var f grayFact
 	if err := json.Unmarshal(b, &f); err != nil {
-		r.bad(line, "", "no fact as expected: %v", err)
+		r.bad(line, "", "no fact as expected: %v", why(err))
 		return
 	}
 	if f.SupersededBy != "" {
@@ -198,7 +199,7 @@ func (r *reading) engram(text []byte) {
 	if json.Unmarshal(text, &object) == nil && isChunk(object) {
 		r.res.Lines++
 		if err := json.Unmarshal(text, &whole); err != nil {
-			r.bad(0, "", "the file is no export as expected: %v", err)
+			r.bad(0, "", "the file is no export as expected: %v", why(err))
 			return
 		}
 		r.engramChunk(1, &whole)
@@ -207,7 +208,7 @@ func (r *reading) engram(text []byte) {
 	r.lines(text, func(line int, b []byte) {
 		var probe map[string]json.RawMessage
 		if err := json.Unmarshal(b, &probe); err != nil {
-			r.bad(line, "", "no JSON object: %v", err)
+			r.bad(line, "", "no JSON object: %v", why(err))
 			return
 		}
 		var c engramChunk
@@ -345,7 +346,7 @@ func (r *reading) tallyLine(line int, b []byte) {
 		Version int `json:"version"`
 	}
 	if err := json.Unmarshal(b, &row); err != nil {
-		r.bad(line, "", "no row as expected: %v", err)
+		r.bad(line, "", "no row as expected: %v", why(err))
 		return
 	}
 	switch {
@@ -369,3 +370,17 @@ const (
 	ExportHeader  = "tally.export"
 	ExportVersion = 1
 )
+
+// why says what is wrong with JSON in the words of JSON, not of Go.
+func why(err error) string {
+	var typ *json.UnmarshalTypeError
+	if !errors.As(err, &typ) {
+		return err.Error()
+	}
+	kind, _, _ := strings.Cut(typ.Value, " ") // a number comes with its digits
+	where := "it"
+	if typ.Field != "" {
+		where = typ.Field
+	}
+	return where + " must not be of type " + kind
+}
