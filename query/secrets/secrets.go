@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -24,33 +25,39 @@ const MaxFindings = 20
 type rule struct {
 	kind  string
 	hints []string // any of them, lower case; the text is lowered for it
-	re    *regexp.Regexp
+	re    func() *regexp.Regexp
 	group int  // of re: the secret itself
 	guess bool // known by a name beside it: its value must not look like a placeholder
 }
 
+// pattern is compiled when it is first needed: most processes of the program,
+// such as a hook, look at no text at all, and these cost 4 ms.
+func pattern(text string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
+}
+
 var rules = []rule{
-	{kind: "private key", hints: []string{"private key"}, re: regexp.MustCompile(`-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----`)},
-	{kind: "age secret key", hints: []string{"age-secret-key-"}, re: regexp.MustCompile(`AGE-SECRET-KEY-1[0-9A-Z]{20,}`)},
-	{kind: "aws access key", hints: []string{"akia", "asia", "abia", "acca"}, re: regexp.MustCompile(`\b(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}\b`)},
-	{kind: "github token", hints: []string{"ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"}, re: regexp.MustCompile(`\b(?:gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{22,255})\b`)},
-	{kind: "gitlab token", hints: []string{"glpat-", "gldt-", "glrt-", "glcbt-"}, re: regexp.MustCompile(`\bgl(?:pat|dt|rt|cbt)-[A-Za-z0-9_\-]{20,}`)},
-	{kind: "slack token", hints: []string{"xox", "xapp-"}, re: regexp.MustCompile(`\b(?:xox[abeoprs]|xapp)-[A-Za-z0-9\-]{10,}`)},
-	{kind: "slack webhook", hints: []string{"hooks.slack.com"}, re: regexp.MustCompile(`https://hooks\.slack\.com/(?:services|workflows)/[A-Za-z0-9+/]{20,}`)},
-	{kind: "api key", hints: []string{"sk-", "sk_", "rk_"}, re: regexp.MustCompile(`\b(?:sk-(?:proj-|svcacct-|admin-|ant-[a-z0-9]+-|or-v1-)?[A-Za-z0-9_\-]{20,}|[sr]k_(?:live|test)_[A-Za-z0-9]{16,})`)},
-	{kind: "google api key", hints: []string{"aiza"}, re: regexp.MustCompile(`\bAIza[0-9A-Za-z_\-]{35}`)},
-	{kind: "google client secret", hints: []string{"gocspx-"}, re: regexp.MustCompile(`\bGOCSPX-[A-Za-z0-9_\-]{20,}`)},
-	{kind: "hugging face token", hints: []string{"hf_"}, re: regexp.MustCompile(`\bhf_[A-Za-z0-9]{30,}\b`)},
-	{kind: "npm token", hints: []string{"npm_"}, re: regexp.MustCompile(`\bnpm_[A-Za-z0-9]{36}\b`)},
-	{kind: "pypi token", hints: []string{"pypi-"}, re: regexp.MustCompile(`\bpypi-[A-Za-z0-9_\-]{50,}`)},
-	{kind: "digitalocean token", hints: []string{"do_v1_", "dop_v1_", "doo_v1_"}, re: regexp.MustCompile(`\bdo[opr]?_v1_[a-f0-9]{64}\b`)},
-	{kind: "tallystick token", hints: []string{"tally1."}, re: regexp.MustCompile(`\btally1\.[A-Za-z0-9_\-]{40,}`)},
-	{kind: "json web token", hints: []string{"eyj"}, re: regexp.MustCompile(`\beyJ[A-Za-z0-9_\-]{10,}\.eyJ[A-Za-z0-9_\-]{10,}\.[A-Za-z0-9_\-]{10,}`)},
-	{kind: "password in a url", hints: []string{"://"}, re: regexp.MustCompile(`\b[a-zA-Z][a-zA-Z0-9+.\-]{1,20}://[^\s/:@"'<>]{0,64}:([^\s/:@"'<>]{3,128})@[A-Za-z0-9\[]`), group: 1, guess: true},
-	{kind: "authorization header", hints: []string{"authorization", "bearer "}, re: regexp.MustCompile(`(?i)\b(?:authorization\s*[:=]\s*["']?)?(?:bearer|basic)\s+([A-Za-z0-9+/_\-.=]{20,})`), group: 1, guess: true},
+	{kind: "private key", hints: []string{"private key"}, re: pattern(`-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----`)},
+	{kind: "age secret key", hints: []string{"age-secret-key-"}, re: pattern(`AGE-SECRET-KEY-1[0-9A-Z]{20,}`)},
+	{kind: "aws access key", hints: []string{"akia", "asia", "abia", "acca"}, re: pattern(`\b(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}\b`)},
+	{kind: "github token", hints: []string{"ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"}, re: pattern(`\b(?:gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{22,255})\b`)},
+	{kind: "gitlab token", hints: []string{"glpat-", "gldt-", "glrt-", "glcbt-"}, re: pattern(`\bgl(?:pat|dt|rt|cbt)-[A-Za-z0-9_\-]{20,}`)},
+	{kind: "slack token", hints: []string{"xox", "xapp-"}, re: pattern(`\b(?:xox[abeoprs]|xapp)-[A-Za-z0-9\-]{10,}`)},
+	{kind: "slack webhook", hints: []string{"hooks.slack.com"}, re: pattern(`https://hooks\.slack\.com/(?:services|workflows)/[A-Za-z0-9+/]{20,}`)},
+	{kind: "api key", hints: []string{"sk-", "sk_", "rk_"}, re: pattern(`\b(?:sk-(?:proj-|svcacct-|admin-|ant-[a-z0-9]+-|or-v1-)?[A-Za-z0-9_\-]{20,}|[sr]k_(?:live|test)_[A-Za-z0-9]{16,})`)},
+	{kind: "google api key", hints: []string{"aiza"}, re: pattern(`\bAIza[0-9A-Za-z_\-]{35}`)},
+	{kind: "google client secret", hints: []string{"gocspx-"}, re: pattern(`\bGOCSPX-[A-Za-z0-9_\-]{20,}`)},
+	{kind: "hugging face token", hints: []string{"hf_"}, re: pattern(`\bhf_[A-Za-z0-9]{30,}\b`)},
+	{kind: "npm token", hints: []string{"npm_"}, re: pattern(`\bnpm_[A-Za-z0-9]{36}\b`)},
+	{kind: "pypi token", hints: []string{"pypi-"}, re: pattern(`\bpypi-[A-Za-z0-9_\-]{50,}`)},
+	{kind: "digitalocean token", hints: []string{"do_v1_", "dop_v1_", "doo_v1_"}, re: pattern(`\bdo[opr]?_v1_[a-f0-9]{64}\b`)},
+	{kind: "tallystick token", hints: []string{"tally1."}, re: pattern(`\btally1\.[A-Za-z0-9_\-]{40,}`)},
+	{kind: "json web token", hints: []string{"eyj"}, re: pattern(`\beyJ[A-Za-z0-9_\-]{10,}\.eyJ[A-Za-z0-9_\-]{10,}\.[A-Za-z0-9_\-]{10,}`)},
+	{kind: "password in a url", hints: []string{"://"}, re: pattern(`\b[a-zA-Z][a-zA-Z0-9+.\-]{1,20}://[^\s/:@"'<>]{0,64}:([^\s/:@"'<>]{3,128})@[A-Za-z0-9\[]`), group: 1, guess: true},
+	{kind: "authorization header", hints: []string{"authorization", "bearer "}, re: pattern(`(?i)\b(?:authorization\s*[:=]\s*["']?)?(?:bearer|basic)\s+([A-Za-z0-9+/_\-.=]{20,})`), group: 1, guess: true},
 	{
 		kind: "value named like a secret", hints: []string{"password", "passwd", "passphrase", "secret", "token", "api_key", "apikey", "api-key", "access_key", "credential", "private_key"},
-		re: regexp.MustCompile(`(?i)(?:password|passwd|passphrase|secret|token|api[_\-]?key|access[_\-]?key|private[_\-]?key|credential)s?[A-Za-z0-9_\-]{0,24}["']?\s*(?::=|[:=])\s*` +
+		re: pattern(`(?i)(?:password|passwd|passphrase|secret|token|api[_\-]?key|access[_\-]?key|private[_\-]?key|credential)s?[A-Za-z0-9_\-]{0,24}["']?\s*(?::=|[:=])\s*` +
 			"(?:\"([^\"\\s]{6,256})\"|'([^'\\s]{6,256})'|`([^`\\s]{6,256})`|([^\\s\"'`,;)\\]}]{8,256}))"), group: -1, guess: true,
 	},
 }
@@ -67,7 +74,7 @@ func Find(text string) []Finding {
 		if !slices.ContainsFunc(r.hints, func(h string) bool { return strings.Contains(low, h) }) {
 			continue
 		}
-		for _, m := range r.re.FindAllStringSubmatchIndex(text, 4*MaxFindings) {
+		for _, m := range r.re().FindAllStringSubmatchIndex(text, 4*MaxFindings) {
 			start, end := m[0], m[1]
 			switch {
 			case r.group > 0:
@@ -92,22 +99,22 @@ func Find(text string) []Finding {
 }
 
 // placeholder is what stands where a secret would.
-var placeholder = regexp.MustCompile(`(?i)^(?:\$|%|<|\{|\[|\*|\.\.\.)|x{4,}|\*{3,}|\.{3}$|your[_\-]|example|placeholder|redacted|changeme|dummy|sample|^(?:none|null|true|false|undefined|optional|required|string|secret|password|token|hidden|removed|masked)$`)
+var placeholder = pattern(`(?i)^(?:\$|%|<|\{|\[|\*|\.\.\.)|x{4,}|\*{3,}|\.{3}$|your[_\-]|example|placeholder|redacted|changeme|dummy|sample|^(?:none|null|true|false|undefined|optional|required|string|secret|password|token|hidden|removed|masked)$`)
 
 // code is an expression that reads a secret from elsewhere, or a path to it.
-var code = regexp.MustCompile(`[({]|^[A-Za-z_][\w]*(?:\.[A-Za-z_]\w*)+$|^(?:\./|/|~/)|^[a-z]+://|::|->`)
+var code = pattern(`[({]|^[A-Za-z_][\w]*(?:\.[A-Za-z_]\w*)+$|^(?:\./|/|~/)|^[a-z]+://|::|->`)
 
 // convincing reports whether a value that a name announces looks like a secret
 // and not like prose, code or a placeholder. Names are weak evidence, so a word
 // alone does not do.
 func convincing(value string, named bool) bool {
-	if placeholder.MatchString(value) {
+	if placeholder().MatchString(value) {
 		return false
 	}
 	if !named {
 		return true
 	}
-	if code.MatchString(value) {
+	if code().MatchString(value) {
 		return false
 	}
 	var digits, letters, other int
