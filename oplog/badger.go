@@ -216,7 +216,17 @@ func (s badgerSnapshot) get(key []byte) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("oplog: read: %w", err)
 	}
-	return it.ValueCopy(nil)
+	if it.EstimatedSize() != it.KeySize()+it.ValueSize() {
+		return it.ValueCopy(nil) // it lies in the value log, which may be unmapped
+	}
+	// What badger hands out is a copy made for this item alone, the third on its
+	// way here; a fourth would be for nothing.
+	var value []byte
+	err = it.Value(func(v []byte) error {
+		value = v[:len(v):len(v)]
+		return nil
+	})
+	return value, err
 }
 
 func (s badgerSnapshot) scan(prefix, start []byte, reverse bool, fn func(key, value []byte) (bool, error)) error {
