@@ -13,7 +13,7 @@ import (
 const Budget = 1 << 20
 
 // libraryBudget is for decoders that are a library's (Memory).
-const libraryBudget = 8 * Budget
+const libraryBudget = 24 * Budget
 
 // Check feeds every case to decode. A case of a kind that must be refused and
 // is not fails the test, unless taken names the kind: what is written there

@@ -32,7 +32,7 @@ const (
 	Many Kind = "many" // tens of thousands of tiny values
 
 	// Memory is no kind of input. Who takes it has a decoder of a library
-	// behind it, which may allocate 8 MiB.
+	// behind it, or keeps what it reads, and may allocate 24 MiB.
 	Memory Kind = "memory"
 )
 

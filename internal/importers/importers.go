@@ -45,6 +45,10 @@ const (
 	maxLine  = 16 << 20
 	maxFile  = 256 << 20
 	maxFiles = 20_000
+	maxText  = 16 << 20 // of a file of Markdown
+	maxRows  = 500_000  // of one reading; they are all in memory
+	maxItems = 200_000  // elements of one list in JSON
+	maxSaid  = 5000     // errors listed of one reading
 )
 
 // Result is what was read.
@@ -61,13 +65,29 @@ type reading struct {
 	res  Result
 	root string
 	file string // relative to root, with slashes
+	over bool   // than maxRows, and said so
 }
 
+// bad notes what is wrong with a line. A file of nothing but errors is known for
+// one long before the last.
 func (r *reading) bad(line int, id, format string, args ...any) {
+	switch n := len(r.res.Errors); {
+	case n == maxSaid:
+		id, format, args = "", "more than %d errors; those from here on are not listed", []any{maxSaid}
+	case n > maxSaid:
+		return
+	}
 	r.res.Errors = append(r.res.Errors, server.RowError{File: r.file, Line: line, ID: id, Reason: fmt.Sprintf(format, args...)})
 }
 
 func (r *reading) add(line int, row server.MemoryRow) {
+	if len(r.res.Rows) == maxRows {
+		if !r.over {
+			r.bad(line, "", "more than %d rows; those from here on are not read: split the file, and import each part", maxRows)
+		}
+		r.over = true
+		return
+	}
 	row.File, row.Line = r.file, line
 	r.res.Rows = append(r.res.Rows, row)
 }

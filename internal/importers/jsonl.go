@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"tallystick/query/jsoncount"
 	"tallystick/query/memory"
 	"tallystick/query/summary"
 	"tallystick/server"
@@ -19,13 +20,13 @@ import (
 // entity's name; a relation is a link and a fact that says it.
 func (r *reading) mcpLine(line int, b []byte) {
 	var row struct {
-		Type         string            `json:"type"`
-		Name         string            `json:"name"`
-		EntityType   string            `json:"entityType"`
-		Observations []json.RawMessage `json:"observations"`
-		From         string            `json:"from"`
-		To           string            `json:"to"`
-		RelationType string            `json:"relationType"`
+		Type         string          `json:"type"`
+		Name         string          `json:"name"`
+		EntityType   string          `json:"entityType"`
+		Observations json.RawMessage `json:"observations"`
+		From         string          `json:"from"`
+		To           string          `json:"to"`
+		RelationType string          `json:"relationType"`
 	}
 	if err := json.Unmarshal(b, &row); err != nil {
 		r.bad(line, "", "no JSON object as expected: %v", why(err))
@@ -37,12 +38,20 @@ func (r *reading) mcpLine(line int, b []byte) {
 			r.bad(line, "", "an entity without a name")
 			return
 		}
-		if len(row.Observations) == 0 {
+		var observations []json.RawMessage
+		if r.tooMany(line, "observations", row.Observations) {
+			return
+		}
+		if row.Observations != nil && json.Unmarshal(row.Observations, &observations) != nil {
+			r.bad(line, row.Name, "observations is no list")
+			return
+		}
+		if len(observations) == 0 {
 			r.add(line, server.MemoryRow{
 				Kind: server.RowFact, Imported: key(MCPMemory, row.Name, "entity"), Category: category(row.EntityType), Text: describe(row.Name, row.EntityType),
 			})
 		}
-		for i, o := range row.Observations {
+		for i, o := range observations {
 			var text string
 			if json.Unmarshal(o, &text) != nil || strings.TrimSpace(text) == "" {
 				r.bad(line, row.Name, "observation %d is no text", i+1)
@@ -90,6 +99,9 @@ func (r *reading) grayMatter(text []byte) {
 	text = bytes.TrimSpace(text)
 	var list []json.RawMessage
 	if len(text) > 0 && text[0] == '[' {
+		if json.Valid(text) && r.tooMany(0, "the list", text) {
+			return
+		}
 		if err := json.Unmarshal(text, &list); err != nil {
 			r.bad(0, "", "the file is not JSON: %v", why(err))
 			return
@@ -102,7 +114,7 @@ func (r *reading) grayMatter(text []byte) {
 		}
 		for _, name := range slices.Sorted(maps.Keys(object)) {
 			var some []json.RawMessage
-			if json.Unmarshal(object[name], &some) == nil {
+			if !r.tooMany(0, name, object[name]) && json.Unmarshal(object[name], &some) == nil {
 				list = append(list, some...)
 			}
 		}
@@ -198,6 +210,9 @@ func (r *reading) engram(text []byte) {
 	var object map[string]json.RawMessage
 	if json.Unmarshal(text, &object) == nil && isChunk(object) {
 		r.res.Lines++
+		if r.tooManyOf(0, object) {
+			return
+		}
 		if err := json.Unmarshal(text, &whole); err != nil {
 			r.bad(0, "", "the file is no export as expected: %v", why(err))
 			return
@@ -215,6 +230,9 @@ func (r *reading) engram(text []byte) {
 		var err error
 		switch {
 		case isChunk(probe):
+			if r.tooManyOf(line, probe) {
+				return
+			}
 			err = json.Unmarshal(b, &c)
 		case probe["title"] != nil || probe["type"] != nil && probe["content"] != nil:
 			c.Observations = make([]engramObservation, 1)
@@ -234,6 +252,24 @@ func (r *reading) engram(text []byte) {
 		}
 		r.engramChunk(line, &c)
 	})
+}
+
+// tooMany refuses a list of more elements than are taken into memory at once.
+func (r *reading) tooMany(line int, name string, list json.RawMessage) bool {
+	n, _ := jsoncount.Elements(list)
+	if n > maxItems {
+		r.bad(line, "", "%s has %d elements, at most %d are read: split the file, and import each part", short(name, 64), n, maxItems)
+	}
+	return n > maxItems
+}
+
+func (r *reading) tooManyOf(line int, o map[string]json.RawMessage) bool {
+	for _, name := range []string{"sessions", "observations", "prompts", "mutations"} {
+		if r.tooMany(line, name, o[name]) {
+			return true
+		}
+	}
+	return false
 }
 
 func isChunk(o map[string]json.RawMessage) bool {

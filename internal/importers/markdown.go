@@ -29,7 +29,14 @@ var (
 	// has them.
 	pointer = regexp.MustCompile(`^\[[^\]]*\]\([^)]+\.md\)`)
 	imports = regexp.MustCompile(`^(?:@\S+\s*)+$`)
+	// ends finds what a line closes of such blocks.
+	ends = regexp.MustCompile(`([\w.-]+):end`)
 )
+
+// maxHeading is how long a heading's line may be. A longer one is text: headings
+// stand before every block below them, and a long one before thousands would
+// make much of little.
+const maxHeading = 512
 
 // split cuts Markdown into blocks and reads simple front matter.
 func split(text string) (front map[string]string, body string, blocks []block, skipped int) {
@@ -59,10 +66,14 @@ func split(text string) (front map[string]string, body string, blocks []block, s
 		}
 		cur, list = nil, false
 	}
+	var closing map[string][]int // made at the first block of a tool
 	for i := start; i < len(lines); i++ {
 		l := lines[i]
 		if m := managed.FindStringSubmatch(l); m != nil {
-			if end := closing(lines, i, m[1]); end > i {
+			if closing == nil {
+				closing = closings(lines)
+			}
+			if end := after(closing, m[1], i); end > i {
 				flush()
 				skipped++
 				i = end
@@ -84,7 +95,7 @@ func split(text string) (front map[string]string, body string, blocks []block, s
 		}
 		trimmed := strings.TrimSpace(l)
 		switch h, item := heading.FindStringSubmatch(l), listItem.FindStringSubmatch(l); {
-		case h != nil:
+		case h != nil && len(l) <= maxHeading:
 			flush()
 			depth := min(len(h[1])-1, len(heads))
 			heads = append(heads[:depth:depth], h[2])
@@ -113,20 +124,49 @@ func split(text string) (front map[string]string, body string, blocks []block, s
 	return front, body, blocks, skipped
 }
 
-func closing(lines []string, from int, name string) int {
-	for i := from + 1; i < len(lines); i++ {
-		l := strings.TrimSpace(lines[i])
-		if strings.HasPrefix(l, "<!--") && strings.Contains(l, name+":end") {
-			return i
+// closings are the lines that close the blocks of each tool.
+func closings(lines []string) map[string][]int {
+	at := map[string][]int{}
+	for i, l := range lines {
+		if strings.HasPrefix(strings.TrimSpace(l), "<!--") {
+			for _, m := range ends.FindAllStringSubmatch(l, -1) {
+				at[m[1]] = append(at[m[1]], i)
+			}
 		}
 	}
-	return -1
+	return at
+}
+
+// after is the first line behind from that closes a block of name, else -1. It
+// forgets those before: nobody asks for them again.
+func after(closing map[string][]int, name string, from int) int {
+	list := closing[name]
+	for len(list) > 0 && list[0] <= from {
+		list = list[1:]
+	}
+	closing[name] = list
+	if len(list) == 0 {
+		return -1
+	}
+	return list[0]
+}
+
+// isText refuses what is no Markdown that people write.
+func (r *reading) isText(text []byte) bool {
+	switch {
+	case len(text) > maxText:
+		r.bad(0, "", "the file has %d bytes, at most %d are read of Markdown", len(text), maxText)
+	case !utf8.Valid(text):
+		r.bad(0, "", "the file is not valid UTF-8")
+	default:
+		return true
+	}
+	return false
 }
 
 // markdown makes a fact of each block, with its headings in front.
 func (r *reading) markdown(source Source, text []byte) {
-	if !utf8.Valid(text) {
-		r.bad(0, "", "the file is not valid UTF-8")
+	if !r.isText(text) {
 		return
 	}
 	_, _, blocks, skipped := split(string(text))
@@ -152,8 +192,7 @@ func (r *reading) blocks(source Source, blocks []block) {
 // claude reads a memory file of Claude Code. A topic file with front matter is
 // one fact; an index of such files is left out; CLAUDE.md is cut into blocks.
 func (r *reading) claude(text []byte) {
-	if !utf8.Valid(text) {
-		r.bad(0, "", "the file is not valid UTF-8")
+	if !r.isText(text) {
 		return
 	}
 	front, body, blocks, skipped := split(string(text))
