@@ -29,6 +29,24 @@ func TestSearch_KinOfAWord(t *testing.T) {
 	if res := find(t, x, search.Query{Text: "whose dog"}); ids(res) != "kin" {
 		t.Errorf("dog: %q", ids(res))
 	}
+	// What nothing here holds still leads to what means the same, and says so.
+	y := index(t, note("long", "the database pool holds ten"), note("other", "the pool is closed on Monday"))
+	if res := find(t, y, search.Query{Text: "db"}); ids(res) != "long" || !res.Fuzzy || !slices.Equal(res.Missing, []string{"db"}) ||
+		!slices.Equal(res.Hits[0].Why.Family, []search.Like{{Asked: "db", Found: "databas"}}) {
+		t.Errorf("db: %q, fuzzy %v, missing %q, %+v", ids(res), res.Fuzzy, res.Missing, res.Hits)
+	}
+}
+
+// TestSearch_IdentifierRunTogether: an identifier is found when its parts are
+// typed without what separates them, as an exact match.
+func TestSearch_IdentifierRunTogether(t *testing.T) {
+	x := index(t, note("it", "the parseConfigFile function reads it"), note("parts", "parse the config of a file"))
+	for _, text := range []string{"parseconfigfile", "PARSECONFIGFILE", "who calls parseconfigfile"} {
+		res := find(t, x, search.Query{Text: text})
+		if ids(res) != "it" || res.Fuzzy || !slices.Equal(res.Hits[0].Why.Identifiers, []string{"parseconfigfile"}) {
+			t.Errorf("%s: %q, fuzzy %v, %+v", text, ids(res), res.Fuzzy, res.Hits)
+		}
+	}
 }
 
 // TestSearch_LooksLikeAnAnswer: among equal matches the one goes first that

@@ -112,7 +112,8 @@ type Result struct {
 	// Matched is how many documents hold a word of the question.
 	Matched int
 	More    bool // there are hits behind these
-	// Fuzzy says that nothing matched and what is shown is spelt alike.
+	// Fuzzy says that nothing matched, and what is shown is spelt alike or means
+	// about the same.
 	Fuzzy bool
 	// Missing are words of the question that no visible document holds.
 	Missing []string
@@ -219,7 +220,7 @@ func (x *Index) answer(res *Result, question *question, q *Query, vec []float32)
 	if len(question.tokens) == 0 {
 		res.Notes = append(res.Notes, "the query holds only words too common to look for")
 	} else if res.Fuzzy {
-		res.Notes = append(res.Notes, "no document holds a word of the query; these are spelt alike")
+		res.Notes = append(res.Notes, "no document holds a word of the query; these hold words that are spelt alike or mean about the same")
 	}
 	list = list[min(q.Offset, len(list)):]
 	if len(list) > q.Limit {

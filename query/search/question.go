@@ -107,6 +107,12 @@ func (s *search) ownTerms() (out []qterm, missing []analysis.Token) {
 		for _, id := range c.hexKin(t.Term) {
 			found = add(qterm{id: id, text: c.terms[id].text, surface: t.Surface, from: t.Surface, role: roleWhole, weight: 1}) || found
 		}
+		if !found && !t.Whole {
+			// The whole of an identifier, typed without what separates its parts.
+			if id, ok := c.dict[strings.ToLower(t.Surface)]; ok {
+				found = add(qterm{id: id, text: c.terms[id].text, surface: t.Surface, role: roleWhole, weight: s.r.Whole})
+			}
+		}
 		if !found && !t.Whole && !slices.ContainsFunc(missing, func(m analysis.Token) bool { return m.Term == t.Term }) {
 			missing = append(missing, t)
 		}

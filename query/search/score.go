@@ -134,6 +134,7 @@ func (s *search) run(k int) ([]ranked, int) {
 	if len(own) == 0 {
 		s.fuzzy = true
 		s.mult = s.similar(missing)
+		s.mult = append(s.mult, s.family(s.mult)...)
 	}
 	for i := range s.mult {
 		s.add(&s.mult[i], uint64(1)<<i, true)
