@@ -3,6 +3,7 @@ package oplog
 import (
 	"context"
 	"errors"
+	"encoding/binary"
 	"fmt"
 
 	"tallystick/hlc"
@@ -197,6 +198,16 @@ func (g *group) foldErase(e *Entry) error {
 		case err == nil:
 			have, _, err := getEntry(g.b.get, p)
 			if err != nil {
+			if errors.Is(err, ErrDamaged) {
+				pending, err := g.eraseDamaged(p, h)
+				if err != nil {
+					return err
+				}
+				if pending {
+					state = erasePending
+				}
+				break
+			}
 				return err
 			}
 			if !g.l.content[have.Kind] && (have.Present() || g.l.known[have.Kind]) {
@@ -256,7 +267,9 @@ type rebuildJob struct {
 	erase   []Hash                   // pending when it began
 	amends  map[string]hlc.Timestamp // not shown by the views when it began
 	shadow  map[int]*viewState
-	cursor  uint64 // arrival folded so far
+	cursor  uint64   // arrival folded so far
+	passed  []place  // entries that did not read
+	mends   [][]byte // entries that were mended before it began
 	next    *rebuildJob
 	old     [][]byte // prefixes of the generations left behind
 }
@@ -267,13 +280,14 @@ func (j *rebuildJob) accept() {
 	if j.next != nil {
 		n := j.next
 		j.started, j.erase, j.shadow, j.cursor, j.views, j.old = true, n.erase, n.shadow, n.cursor, n.views, n.old
-		j.amends = n.amends
+		j.amends, j.passed, j.mends = n.amends, n.passed, n.mends
 		j.next = nil
 	}
 }
 
 func (j *rebuildJob) apply(g *group) (more bool, err error) {
-	n := &rebuildJob{views: j.views, erase: j.erase, amends: j.amends, cursor: j.cursor, shadow: map[int]*viewState{}}
+	n := &rebuildJob{views: j.views, erase: j.erase, amends: j.amends, cursor: j.cursor, shadow: map[int]*viewState{}, mends: j.mends,
+		passed: j.passed[:len(j.passed):len(j.passed)]}
 	if !j.started {
 		if err := n.begin(g, j.views); err != nil {
 			return false, err
@@ -315,6 +329,12 @@ func (j *rebuildJob) begin(g *group, views []int) error {
 		}
 		e, _, err := getEntry(g.b.get, p)
 		if err != nil {
+		if errors.Is(err, ErrDamaged) {
+			for i := range g.infos { // nobody knows what it was
+				touched[i] = true
+			}
+			return true, nil
+		}
 			return false, err
 		}
 		for _, i := range g.l.folds[e.Kind] {
@@ -326,7 +346,9 @@ func (j *rebuildJob) begin(g *group, views []int) error {
 		return true, nil
 	})
 	if err == nil && len(views) == len(g.infos) {
-		j.amends, err = g.staleAmends()
+		if j.amends, err = g.staleAmends(); err == nil {
+			j.mends, err = g.staleMends()
+		}
 	}
 	j.views = nil
 	for i := range g.infos {
@@ -353,16 +375,21 @@ func (j *rebuildJob) portion(g *group) (done bool, err error) {
 		txs[i] = &viewTx{g: g, index: i, shadow: j.shadow[i], prefix: string(viewPrefix(p.Name(), j.shadow[i].gen))}
 	}
 	sees := map[string][]int{}
-	err = g.b.scan([]byte{tabArr}, arrKey(j.cursor+1), false, func(_, value []byte) (bool, error) {
+	err = g.b.scan([]byte{tabArr}, arrKey(j.cursor+1), false, func(key, value []byte) (bool, error) {
 		p, err := placeOf(value)
 		if err != nil {
 			return false, err
 		}
-		e, arrival, err := getEntry(g.b.get, p)
+		e, good, err := g.goodAt(p)
 		if err != nil {
 			return false, err
 		}
 		if e.Present() && !gone[e.Hash] {
+		j.cursor = binary.BigEndian.Uint64(key[1:])
+		if !good {
+			j.passed = append(j.passed, p)
+			return !g.b.full(), nil
+		}
 			which, ok := sees[e.Kind]
 			if !ok {
 				which = j.seeing(g, e.Kind)
@@ -379,7 +406,6 @@ func (j *rebuildJob) portion(g *group) (done bool, err error) {
 				}
 			}
 		}
-		j.cursor = arrival
 		return !g.b.full(), nil
 	})
 	if err != nil {
@@ -412,6 +438,15 @@ func (j *rebuildJob) switchOver(g *group) error {
 		return fatal(err)
 	}
 	for i := range j.erase {
+	for _, key := range j.mends {
+		if v, err := g.b.get(key); err == nil && len(v) > 0 && v[0] == owedMended {
+			g.b.del(key)
+			g.mended--
+		}
+	}
+	if err := g.passOver(j.passed); err != nil {
+		return err
+	}
 		h := &j.erase[i]
 		p, err := g.find(h)
 		if err != nil {
@@ -419,6 +454,19 @@ func (j *rebuildJob) switchOver(g *group) error {
 		}
 		e, arrival, err := getEntry(g.b.get, p)
 		if err != nil {
+		if errors.Is(err, ErrDamaged) {
+			// Its header does not read, or its bytes would be gone: they go as they
+			// are, and what a peer gives again is stripped.
+			g.b.del(seqKey(tabEntry, p.lane, p.seq))
+			g.l.suspectAt(p)
+			rec, err := g.b.get(eraseKey(h))
+			if err != nil {
+				return fatal(err)
+			}
+			g.b.set(eraseKey(h), append(rec[:RefSize:RefSize], eraseDone))
+			g.erasing--
+			continue
+		}
 			return fatal(err)
 		}
 		v, err := g.b.get(seqKey(tabEntry, p.lane, p.seq))

@@ -33,8 +33,9 @@ type group struct {
 	amending int    // named entries that wait for ApplyAmends
 	blobs    []Hash // blobs whose record changed
 
-	owed      int  // entries whose payload is owed
+	owed      int  // entries that are owed
 	owedMoved bool // some became owed, or ceased to be by an erase
+	mended    int  // entries that are back and that the views lack
 
 	answers []answer
 	payload int
@@ -63,7 +64,11 @@ type groupMark struct {
 	erases   int
 	erasing  int
 	amending int
-	blobs    int
+
+	owed, mended int
+	owedMoved    bool
+
+	blobs int
 }
 
 // newGroup starts a group on top of prev, or on the store when prev is nil.
@@ -74,13 +79,13 @@ func (l *Log) newGroup(prev *group) *group {
 		g.b = newBatch(prev.b, l.w.spare)
 		g.nlanes, g.arrival, g.held = prev.nlanes, prev.arrival, prev.held
 		g.infos, g.erasing = append([]viewState(nil), prev.infos...), prev.erasing
-		g.amending, g.owed = prev.amending, prev.owed
+		g.amending, g.owed, g.mended = prev.amending, prev.owed, prev.mended
 		return g
 	}
 	g.b = newBatch(l.db.snapshot(), l.w.spare)
 	g.nlanes, g.arrival, g.held = uint32(len(l.lanes)), l.w.arrival, l.aside
 	g.infos, g.erasing = append([]viewState(nil), l.infos...), l.erasing
-	g.amending, g.owed = l.amending, l.owed
+	g.amending, g.owed, g.mended = l.amending, l.owed, l.mended
 	return g
 }
 
@@ -90,7 +95,7 @@ func (g *group) mark() {
 	*m = groupMark{
 		mark: g.b.mark(), lanes: m.lanes[:0], nlanes: g.nlanes, arrival: g.arrival, infos: append(m.infos[:0], g.infos...),
 		held: g.held, maxSeen: g.maxSeen, ceiling: g.ceiling, recheck: g.recheck, erases: len(g.erases), erasing: g.erasing,
-		blobs: len(g.blobs), amending: g.amending,
+		blobs: len(g.blobs), amending: g.amending, owed: g.owed, owedMoved: g.owedMoved, mended: g.mended,
 	}
 	for _, ln := range g.lanes {
 		m.lanes = append(m.lanes, *ln)
@@ -114,6 +119,7 @@ func (g *group) rollback() {
 	g.nlanes, g.arrival = m.nlanes, m.arrival
 	g.held, g.maxSeen, g.ceiling, g.recheck = m.held, m.maxSeen, m.ceiling, m.recheck
 	g.erases, g.erasing, g.amending = g.erases[:m.erases], m.erasing, m.amending
+	g.owed, g.owedMoved, g.mended = m.owed, m.owedMoved, m.mended
 	g.blobs = g.blobs[:m.blobs]
 }
 

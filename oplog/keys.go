@@ -22,7 +22,7 @@ import (
 //	v <view> 0 gen1 <key>  rows of a view, of one generation
 //	w <view>               version 4, digest 16, row count 8, generation 1 of a view
 //	z hash32               an entry that is to be erased: Ref of the erase, state 1
-//	q class1 lane4 seq8   an entry that is owed: state 1, its hash 32, since when in unix ms 8
+//	q class1 lane4 seq8   an entry that is owed, or damaged: state 1, its hash 32, since when in unix ms 8
 //	y origin16 seq8 hash32 an amended entry and those before: lowest stamp of its amends 8, state 1
 //	b hash32               a blob: state 1, size 8, number of its chunks' run 8, chunks here 4
 //	k run8 index4          a chunk of a blob

@@ -79,8 +79,12 @@ func (l *Log) loadLanes(snap kvSnapshot) error {
 		return err
 	}
 	for _, ln := range l.lanes {
-		if err := loadTip(snap, ln); err != nil {
+		hurt, err := loadTip(snap, ln)
+		if err != nil {
 			return err
+		}
+		if hurt {
+			l.suspectAt(place{ln.idx, ln.tip.Seq})
 		}
 	}
 	return snap.scan([]byte{tabAside}, nil, false, func(key, value []byte) (bool, error) {
@@ -98,9 +102,27 @@ func (l *Log) loadLanes(snap kvSnapshot) error {
 	})
 }
 
-func loadTip(snap kvSnapshot, ln *lane) error {
-	err := snap.scan(laneKey(tabEntry, ln.idx), nil, true, func(key, value []byte) (bool, error) {
+// loadTip finds where a lane ends. When the last entry is damaged, hurt, its
+// signed head still says which it was.
+func loadTip(snap kvSnapshot, ln *lane) (hurt bool, err error) {
+	v, err := snap.get(laneKey(tabHead, ln.idx))
+	switch {
+	case errors.Is(err, ErrNotFound):
+	case err != nil:
+		return false, err
+	default:
+		if ln.head, _, err = ParseHead(v); err != nil {
+			return false, fmt.Errorf("%w: head of %s: %v", ErrDamaged, ln.id, err)
+		}
+	}
+	err = snap.scan(laneKey(tabEntry, ln.idx), nil, true, func(key, value []byte) (bool, error) {
 		e, err := parseStored(value)
+		at := binary.BigEndian.Uint64(key[5:])
+		if ln.head.Seq == at && (err != nil || e.Hash != ln.head.Hash) && ln.head.Verify(ln.key) {
+			hurt = true
+			ln.tip, ln.last = ln.head.Tip(), ln.head.Floor
+			return false, nil
+		}
 		if err != nil {
 			return false, fmt.Errorf("%w: last entry of %s: %v", ErrDamaged, ln.id, err)
 		}
@@ -109,22 +131,12 @@ func loadTip(snap kvSnapshot, ln *lane) error {
 		return false, nil
 	})
 	if err != nil {
-		return err
+		return false, err
 	}
 	if ln.tip.Seq == 0 {
-		return fmt.Errorf("%w: lane %d has no entry", ErrDamaged, ln.idx)
+		return false, fmt.Errorf("%w: lane %d has no entry", ErrDamaged, ln.idx)
 	}
-	v, err := snap.get(laneKey(tabHead, ln.idx))
-	switch {
-	case errors.Is(err, ErrNotFound):
-	case err != nil:
-		return err
-	default:
-		if ln.head, _, err = ParseHead(v); err != nil {
-			return fmt.Errorf("%w: head of %s: %v", ErrDamaged, ln.id, err)
-		}
-	}
-	return snap.scan(laneKey(tabCheck, ln.idx), nil, true, func(key, _ []byte) (bool, error) {
+	return hurt, snap.scan(laneKey(tabCheck, ln.idx), nil, true, func(key, _ []byte) (bool, error) {
 		ln.lastCheck = binary.BigEndian.Uint64(key[5:])
 		return false, nil
 	})

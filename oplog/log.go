@@ -147,13 +147,19 @@ type Log struct {
 	aside    int    // entries held
 	erasing  int    // entries named by an erase whose bytes are still here
 	amending int    // named entries that wait for ApplyAmends
-	owed     int    // entries whose payload is owed
+	owed     int    // entries that are owed
+	mended   int    // entries that were damaged, are back, and that the views lack
 	self     Origin // the own incarnation; without tips before its birth
 	reason   string // why the own incarnation is a new one; empty when it is not
 
 	missing   map[Hash]MissingBlob // named and not whole here
 	blobEpoch uint64
 	owedEpoch uint64
+
+	suspects struct { // places whose bytes did not verify when they were read
+		sync.Mutex
+		at map[place]bool
+	}
 }
 
 // Open opens or creates the log in cfg.Dir and brings its views up to date.

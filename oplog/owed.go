@@ -59,7 +59,7 @@ func parseOwed(key, value []byte) (p place, r owedRow, err error) {
 	return p, owedRow{state: value[0], hash: Hash(value[1:33]), since: int64(binary.BigEndian.Uint64(value[33:]))}, nil
 }
 
-// OwedEntry is an entry that is held without its payload.
+// OwedEntry is an entry that is held without its payload, or damaged.
 type OwedEntry struct {
 	Hash   Hash
 	Origin OriginID
@@ -68,6 +68,9 @@ type OwedEntry struct {
 	Kind   string
 	Author string
 	Since  time.Time // when that was found here
+	// Damaged says that it was whole here once: what is stored does not verify.
+	// Then Ref may be without a stamp, and Kind and Author empty.
+	Damaged bool
 }
 
 // OwedTotal is the number of owed entries.
@@ -115,11 +118,19 @@ func (l *Log) Owed(after string, limit int) (list []OwedEntry, next string, err 
 			return true, nil
 		}
 		o := OwedEntry{Hash: row.hash, Origin: lanes[p.lane].id, Seq: p.seq, Since: time.UnixMilli(row.since).UTC()}
+		if row.state == owedMended {
+			return true, nil
+		}
+		o.Damaged = row.state != owedWithheld
 		e, _, err := getEntry(kv.get, p)
-		if err != nil {
+		switch {
+		case err == nil:
+			o.Ref, o.Kind, o.Author = e.Ref(), e.Kind, e.Author
+		case errors.Is(err, ErrDamaged) || errors.Is(err, ErrNotFound):
+			o.Ref = MakeRef(0, o.Origin, o.Seq, o.Hash)
+		default:
 			return false, err
 		}
-		o.Ref, o.Kind, o.Author = e.Ref(), e.Kind, e.Author
 		list = append(list, o)
 		last = string(key)
 		return true, nil
@@ -180,18 +191,19 @@ func (l *Log) WholeEntry(h Hash) (exact []byte, err error) {
 			return err
 		}
 		if exact, _, err = exactOf(v); err != nil {
-			return fmt.Errorf("%w: %w", ErrDamaged, err)
+			return &damagedEntry{p, err}
 		}
 		e, rest, err := ParseEntry(exact)
 		switch {
 		case err != nil:
-			return fmt.Errorf("%w: entry: %w", ErrDamaged, err)
+			return &damagedEntry{p, err}
 		case len(rest) > 0 || e.Hash != h || !e.Present():
 			return ErrNotFound
 		}
 		return nil
 	})
 	if err != nil {
+		l.suspect(err)
 		return nil, err
 	}
 	return exact, nil
@@ -231,6 +243,9 @@ func (j *owedJob) accept()   {}
 func (j *owedJob) apply(g *group) (bool, error) {
 	p, err := g.find(&j.e.Hash)
 	if errors.Is(err, ErrNotFound) {
+		p, err = g.owedPlace(&j.e.Hash) // its header may be another's now
+	}
+	if errors.Is(err, ErrNotFound) {
 		return false, ErrNotOwed
 	}
 	if err != nil {
@@ -246,7 +261,7 @@ func (j *owedJob) apply(g *group) (bool, error) {
 // owedAt is the record of an owed entry and its key; a nil key when the entry
 // is not owed.
 func (g *group) owedAt(p place) (key []byte, row owedRow, err error) {
-	if g.owed == 0 {
+	if g.owed+g.mended == 0 {
 		return nil, row, nil
 	}
 	for _, class := range []byte{owedAct, owedContent} {
@@ -263,6 +278,25 @@ func (g *group) owedAt(p place) (key []byte, row owedRow, err error) {
 		}
 	}
 	return nil, row, nil
+}
+
+// owedPlace looks for a hash among what is owed.
+func (g *group) owedPlace(h *Hash) (p place, err error) {
+	if g.owed == 0 {
+		return p, ErrNotFound
+	}
+	found := false
+	err = g.b.scan([]byte{tabOwed}, nil, false, func(key, value []byte) (bool, error) {
+		at, row, err := parseOwed(key, value)
+		if err == nil && row.hash == *h {
+			p, found = at, true
+		}
+		return !found, err
+	})
+	if err == nil && !found {
+		err = ErrNotFound
+	}
+	return p, err
 }
 
 // owes reports whether an entry without its payload is owed and not erased.
@@ -298,9 +332,13 @@ func (g *group) owe(ln *lane, e *Entry) error {
 // pay puts the payload of an entry that is owed in its place; false when
 // nothing is owed there.
 func (g *group) pay(p place, whole *Entry) (paid bool, err error) {
-	key, _, err := g.owedAt(p)
-	if err != nil || key == nil {
+	key, row, err := g.owedAt(p)
+	if err != nil || key == nil || row.state == owedMended || row.hash != whole.Hash {
 		return false, err
+	}
+	if row.state != owedWithheld {
+		e := whole.Clone()
+		return true, g.mend(p, key, row, &e)
 	}
 	v, err := g.b.get(seqKey(tabEntry, p.lane, p.seq))
 	if err != nil {
@@ -351,8 +389,12 @@ func (g *group) forgive(p place, e *Entry) error {
 // loadOwed counts what is owed.
 func (l *Log) loadOwed(kv kvSnapshot) error {
 	return kv.scan([]byte{tabOwed}, nil, false, func(key, value []byte) (bool, error) {
-		_, _, err := parseOwed(key, value)
-		l.owed++
+		_, row, err := parseOwed(key, value)
+		if row.state == owedMended {
+			l.mended++
+		} else {
+			l.owed++
+		}
 		return true, err
 	})
 }

@@ -130,7 +130,7 @@ func (l *Log) ReadRange(origin OriginID, after uint64, maxBytes int) (Range, err
 	}
 	kv := l.db.snapshot()
 	defer kv.release()
-	return readPath(kv, pathTo(lanes, lanes[idx[0]]), after, maxBytes)
+	return l.read(kv, pathTo(lanes, lanes[idx[0]]), after, maxBytes)
 }
 
 // ReadToward reads entries on the line to one of the origin's tips, after the
@@ -163,7 +163,20 @@ func (l *Log) ReadToward(origin OriginID, after []Tip, toward Tip, maxBytes int)
 			from = t.Seq
 		}
 	}
-	return readPath(kv, path, from, maxBytes)
+	return l.read(kv, path, from, maxBytes)
+}
+
+// read is readPath; a damaged entry is remembered, and what comes before it
+// given.
+func (l *Log) read(kv kvSnapshot, path []stretch, after uint64, maxBytes int) (Range, error) {
+	rg, err := readPath(kv, path, after, maxBytes)
+	if errors.Is(err, ErrDamaged) {
+		l.suspectChain(err)
+		if rg.Count > 0 {
+			err = nil
+		}
+	}
+	return rg, err
 }
 
 func readPath(kv kvSnapshot, path []stretch, after uint64, maxBytes int) (Range, error) {
@@ -178,38 +191,72 @@ func readPath(kv kvSnapshot, path []stretch, after uint64, maxBytes int) (Range,
 	}
 	buf := make([]byte, 0, 4096)
 	cut, n := 0, 0
+	var prev Hash
 	for _, s := range path {
 		first := after + uint64(n) + 1
 		if s.last < first {
 			continue
 		}
 		err = kv.scan(laneKey(tabEntry, s.ln.idx), seqKey(tabEntry, s.ln.idx, first), false, func(_, value []byte) (bool, error) {
-			exact, _, err := exactOf(value)
+			exact, err := given(value, end.id, place{s.ln.idx, after + uint64(n) + 1}, prev)
 			if err != nil {
-				return false, fmt.Errorf("%w: %w", ErrDamaged, err)
+				return false, err
 			}
 			if rg.Count > 0 && len(buf)+len(value) > maxBytes {
 				ends = nil
 				return false, nil
 			}
-			buf = append(buf, exact...)
+			buf = append(buf, exact.bytes...)
 			n++
+			prev = exact.hash
 			seq := after + uint64(n)
 			if ends[0].Seq == seq {
+				if ends[0].Hash != prev {
+					return false, &damagedEntry{place{s.ln.idx, seq}, errors.New("it is not the one that its head names")}
+				}
 				rg.Head, cut, rg.Count = ends[0], len(buf), n
 				ends = ends[1:]
 			}
 			return len(ends) > 0 && seq < s.last, nil
 		})
-		if err != nil {
+		if err != nil && rg.Count == 0 {
 			return Range{}, err
 		}
-		if len(ends) == 0 {
-			break
+		if err != nil || len(ends) == 0 {
+			break // what comes before a damaged entry is given
 		}
 	}
 	rg.Entries = buf[:cut]
-	return rg, nil
+	return rg, err
+}
+
+type givenEntry struct {
+	bytes []byte
+	hash  Hash
+}
+
+// given looks at an entry before it is given to a peer: that its hashes are
+// right, and that it follows the one before.
+func given(value []byte, id OriginID, p place, prev Hash) (g givenEntry, err error) {
+	var e Entry
+	var rest []byte
+	if g.bytes, _, err = exactOf(value); err == nil {
+		e, rest, err = ParseEntry(g.bytes)
+	}
+	switch {
+	case err != nil:
+	case len(rest) > 0:
+		err = errors.New("bytes behind it")
+	case e.Origin != id || e.Seq != p.seq:
+		err = fmt.Errorf("it says seq %d of %s", e.Seq, e.Origin)
+	case !prev.IsZero() && e.Prev != prev:
+		err = errors.New("it does not follow the one before")
+	}
+	if err != nil {
+		return g, &damagedEntry{p, err}
+	}
+	g.hash = e.Hash
+	return g, nil
 }
 
 // rangeEnds lists heads after a seq where a range on the path can end, in

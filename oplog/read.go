@@ -71,7 +71,7 @@ func getEntry(get func([]byte) ([]byte, error), p place) (e Entry, arrival uint6
 		return Entry{}, 0, err
 	}
 	if e, err = parseStored(v); err != nil {
-		return Entry{}, 0, fmt.Errorf("%w: entry: %w", ErrDamaged, err)
+		return Entry{}, 0, &damagedEntry{p, err}
 	}
 	return e, binary.BigEndian.Uint64(v[1:]), nil
 }
@@ -89,6 +89,7 @@ func (s *snapshot) find(ref Ref) (Entry, uint64, error) {
 			return e, arrival, nil
 		}
 		if err != nil && !errors.Is(err, ErrNotFound) {
+			s.l.suspect(err)
 			return Entry{}, 0, err
 		}
 	}
@@ -102,7 +103,11 @@ func (s *snapshot) find(ref Ref) (Entry, uint64, error) {
 		return Entry{}, 0, err
 	}
 	e, arrival, err := getEntry(s.kv.get, p)
+	if err == nil && [8]byte(e.Hash[:8]) != tag {
+		err = &damagedEntry{p, errors.New("another hash than it is known by")}
+	}
 	if err != nil {
+		s.l.suspect(err)
 		return Entry{}, 0, err
 	}
 	if !e.goesBy(ref) {
@@ -146,6 +151,7 @@ func (s *snapshot) ByHash(prefix []byte) (Entry, error) {
 		}
 		e, _, err := getEntry(s.kv.get, p)
 		if err != nil {
+			s.l.suspect(err)
 			return false, err
 		}
 		if string(e.Hash[:min(len(prefix), len(e.Hash))]) == string(prefix) && (best.Seq == 0 || e.Ref().Compare(best.Ref()) < 0) {
@@ -186,6 +192,10 @@ func (s *snapshot) Arrived(after uint64, reverse bool, fn func(arrival uint64, e
 			return false, err
 		}
 		e, arrival, err := getEntry(s.kv.get, p)
+		if errors.Is(err, ErrDamaged) || errors.Is(err, ErrNotFound) {
+			s.l.suspectAt(p) // fetched again; it must not hide those behind it
+			return true, nil
+		}
 		if err != nil {
 			return false, err
 		}

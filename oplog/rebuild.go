@@ -111,9 +111,10 @@ func (l *Log) refold(ctx context.Context, stale []int) error {
 		if err := l.db.commit(g.b); err != nil {
 			return err
 		}
-		l.infos = g.infos
+		l.infos, l.owed, l.mended = g.infos, g.owed, g.mended
 		return nil
 	}
+	var passed []place
 	err := src.scan([]byte{tabArr}, nil, false, func(_, value []byte) (bool, error) {
 		if err := ctx.Err(); err != nil {
 			return false, err
@@ -122,9 +123,13 @@ func (l *Log) refold(ctx context.Context, stale []int) error {
 		if err != nil {
 			return false, err
 		}
-		e, _, err := getEntry(src.get, p)
+		e, good, err := g.goodIn(src.get, p)
 		if err != nil {
 			return false, err
+		}
+		if !good {
+			passed = append(passed, p)
+			return true, nil
 		}
 		if !e.Present() {
 			return true, nil
@@ -152,6 +157,10 @@ func (l *Log) refold(ctx context.Context, stale []int) error {
 		return true, nil
 	})
 	if err != nil {
+		g.b.release()
+		return fmt.Errorf("oplog: rebuild views: %w", err)
+	}
+	if err := g.passOver(passed); err != nil {
 		g.b.release()
 		return fmt.Errorf("oplog: rebuild views: %w", err)
 	}

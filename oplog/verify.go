@@ -35,6 +35,8 @@ type Verification struct {
 	Rows     uint64
 	Findings []Finding // at most MaxFindings
 	More     bool      // there were more findings than that
+
+	suspects []place
 }
 
 // MaxFindings bounds what Verify reports.
@@ -64,6 +66,11 @@ func (l *Log) Verify(ctx context.Context, progress func(done, total uint64)) (*V
 	for _, ln := range lanes {
 		total += ln.tip.Seq - ln.forkSeq
 	}
+	defer func() {
+		for _, p := range v.suspects {
+			l.suspectAt(p)
+		}
+	}()
 	for _, ln := range lanes {
 		if err := v.lane(ctx, kv, lanes, ln, func() {
 			if progress != nil {
@@ -110,6 +117,9 @@ func (v *Verification) lane(ctx context.Context, kv kvSnapshot, lanes []*lane, l
 		}
 		if at := binary.BigEndian.Uint64(key[5:]); at != seq+1 {
 			v.add(Finding{Origin: ln.id, Seq: seq + 1, Reason: fmt.Sprintf("missing, the next one here is %d", at)})
+			for gone := seq + 1; gone < at && len(v.suspects) < maxSuspects; gone++ {
+				v.suspectChain(ln.idx, gone)
+			}
 			seq, broken = at-1, true
 		}
 		seq++
@@ -120,6 +130,7 @@ func (v *Verification) lane(ctx context.Context, kv kvSnapshot, lanes []*lane, l
 		e, err := parseStored(value)
 		if err != nil {
 			v.add(Finding{Origin: ln.id, Seq: seq, Reason: err.Error()})
+			v.suspectChain(ln.idx, seq)
 			broken = true
 			return true, nil
 		}
@@ -131,9 +142,11 @@ func (v *Verification) lane(ctx context.Context, kv kvSnapshot, lanes []*lane, l
 			v.add(Finding{Origin: ln.id, Seq: seq, Reason: fmt.Sprintf("holds seq %d of %s", e.Seq, e.Origin)})
 		case !broken && e.Prev != prev:
 			v.add(Finding{Origin: ln.id, Seq: seq, Reason: "does not follow the entry before"})
+			v.suspectChain(ln.idx, seq)
 		}
 		if p, err := findHash(kv.get, &e.Hash); err != nil || p != (place{ln.idx, seq}) {
 			v.add(Finding{Origin: ln.id, Seq: seq, Reason: "is not found by its hash"})
+			v.suspectChain(ln.idx, seq)
 		}
 		prev, broken = e.Hash, false
 		return true, nil
@@ -145,6 +158,15 @@ func (v *Verification) lane(ctx context.Context, kv kvSnapshot, lanes []*lane, l
 		v.add(Finding{Origin: ln.id, Seq: ln.tip.Seq, Reason: fmt.Sprintf("the log ends at seq %d", seq)})
 	}
 	return v.heads(kv, ln)
+}
+
+// suspectChain remembers an entry to be fetched again, and the one before.
+func (v *Verification) suspectChain(lane uint32, seq uint64) {
+	for _, s := range []uint64{seq, seq - 1} {
+		if s > 0 && len(v.suspects) < maxSuspects {
+			v.suspects = append(v.suspects, place{lane, s})
+		}
+	}
 }
 
 func (v *Verification) heads(kv kvSnapshot, ln *lane) error {

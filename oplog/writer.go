@@ -396,7 +396,7 @@ func (l *Log) publish(g *group) {
 	}
 	l.self = Origin{ID: l.w.id, Key: l.key, Incarnation: l.w.birth.Incarnation, Self: true}
 	l.infos = g.infos
-	l.erasing, l.amending, l.owed = g.erasing, g.amending, g.owed
+	l.erasing, l.amending, l.owed, l.mended = g.erasing, g.amending, g.owed, g.mended
 	if g.owedMoved {
 		l.owedEpoch++
 	}
