@@ -39,13 +39,17 @@ func TestK1_Outcomes(t *testing.T) {
 		c, _ := m["claim"].(map[string]any)
 		return c["holder"]
 	}
+	// Like every write, it says where it has got to so far.
+	if won["durable_on"] == nil || won["not_yet"] == nil {
+		t.Errorf("a claim that was stored does not say where it is: %v", won)
+	}
 	before := e.entries()
 	for what, c := range map[string]struct {
 		s       Session
 		outcome string
 	}{"K2 the same identity": {claude, "joined"}, "another identity": {gemini, "held"}} {
 		m := e.ack(c.s, id, "claimed")
-		if m["outcome"] != c.outcome || m["event"] != nil || holder(m) != "mac:claude:tally" {
+		if m["outcome"] != c.outcome || m["event"] != nil || m["durable_on"] != nil || holder(m) != "mac:claude:tally" {
 			t.Errorf("%s: %v", what, m)
 		}
 	}

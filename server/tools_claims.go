@@ -18,6 +18,10 @@ type ackResult struct {
 	Claim    *claim.Claim      `json:"claim,omitempty"`
 	Replayed bool              `json:"replayed,omitempty"`
 	Note     string            `json:"note,omitempty"`
+
+	// Where the event has got to so far; absent when nothing was appended.
+	DurableOn []string `json:"durable_on,omitzero"`
+	NotYet    []string `json:"not_yet,omitzero"`
 }
 
 func (s *Service) eventAck(ctx context.Context, c *call) (any, *Error) {
@@ -61,6 +65,7 @@ func (s *Service) eventAck(ctx context.Context, c *call) (any, *Error) {
 		return nil, s.asError(ctx, err)
 	}
 	out := ackResult{Outcome: claim.Recorded, Event: &r, Claim: t.Claim, Replayed: done[0].Replayed}
+	out.DurableOn, out.NotYet = s.spread(ref)
 	if in.Status == logstream.StatusClaimed {
 		out.Outcome = claimOutcome(&r, &t)
 	}
@@ -100,7 +105,7 @@ func idleNote(r *logstream.Record, t *claim.Task, gaveUp bool) string {
 	}
 	who := "nobody holds the task"
 	if t.Claim != nil {
-		if t.Claim.Holder == r.FromAgent && t.Claim.Origin == r.Origin && r.Status != logstream.StatusSuperseded {
+		if t.Claim.HeldBy(r.FromAgent) && t.Claim.Origin == r.Origin && r.Status != logstream.StatusSuperseded {
 			return ""
 		}
 		who = t.Claim.Holder + " holds it until " + t.Claim.LeaseEnds
@@ -126,7 +131,7 @@ func claimOutcome(r *logstream.Record, t *claim.Task) string {
 	switch {
 	case t.Claim != nil && t.Claim.Event == r.ID:
 		return claim.Won
-	case t.Claim != nil && t.Claim.Holder == r.FromAgent && t.Claim.Origin == r.Origin:
+	case t.Claim != nil && t.Claim.HeldBy(r.FromAgent) && t.Claim.Origin == r.Origin:
 		return claim.Joined
 	case t.Closed != "":
 		return claim.Closed

@@ -177,7 +177,7 @@ func TestI4_ClaimsOutliveARename(t *testing.T) {
 	if m := lap.do(claude, "claim_list", `{"identity":"@me"}`); m["count"] != 2.0 {
 		t.Errorf("its claims: %v", m)
 	}
-	if m := lap.ack(claude, held, "ready"); m["outcome"] != "recorded" {
+	if m := lap.ack(claude, held, "ready"); m["outcome"] != "recorded" || m["note"] != nil {
 		t.Errorf("it keeps its claim: %v", m)
 	}
 	lap.ack(claude, held, "released")

@@ -30,6 +30,12 @@ type Claim struct {
 	Correlation string    `json:"-"`
 }
 
+// HeldBy reports whether an identity of the holder's replica holds the claim, by
+// the name that it was made under or by the one of today.
+func (c *Claim) HeldBy(identity string) bool {
+	return identity == c.Holder || identity == under(c.Holder, c.Origin)
+}
+
 // Loss is a claim that a rule discarded, with both sides (M3).
 type Loss struct {
 	Task      string    `json:"task"`
