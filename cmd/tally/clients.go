@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"tallystick/internal/jsonc"
 )
 
 // mcpServer is how a client starts a server.
@@ -70,7 +72,7 @@ type client struct {
 
 func addTo(path ...string) func(src []byte, s mcpServer) ([]byte, bool, error) {
 	return func(src []byte, s mcpServer) ([]byte, bool, error) {
-		out, there, err := addJSON(src, append(slices.Clone(path), serverName), s)
+		out, there, err := jsonc.Add(src, append(slices.Clone(path), serverName), s)
 		return out, there != nil, err
 	}
 }
@@ -204,7 +206,7 @@ var clients = []client{
 			if len(s.Env) > 0 {
 				v["environment"] = s.Env
 			}
-			out, there, err := addJSON(src, []string{"mcp", serverName}, v)
+			out, there, err := jsonc.Add(src, []string{"mcp", serverName}, v)
 			return out, there != nil, err
 		},
 		key: []string{"mcp"},
@@ -234,17 +236,17 @@ var clients = []client{
 			return filepath.Join(p.top, ".vscode", "mcp.json")
 		},
 		add: func(src []byte, s mcpServer) ([]byte, bool, error) {
-			out, there, err := addJSON(src, []string{"servers", serverName}, struct {
+			out, there, err := jsonc.Add(src, []string{"servers", serverName}, struct {
 				Type string `json:"type"`
 				mcpServer
 			}{"stdio", s})
 			return out, there != nil, err
 		},
 		byHand: func(s mcpServer) string {
-			v := encodeJSON(struct {
+			v := jsonc.Encode(struct {
 				Name string `json:"name"`
 				mcpServer
-			}{serverName, s}, "", "")
+			}{serverName, s})
 			return "code --add-mcp '" + string(v) + "'"
 		},
 		key: []string{"servers"},
@@ -293,18 +295,18 @@ func geminiContext(settings ...string) string {
 		if err != nil {
 			continue
 		}
-		root, err := parseJSONC(b)
+		root, err := jsonc.Parse(b)
 		if err != nil {
 			continue
 		}
-		name := root.member("contextFileName")
-		if c := root.member("context"); name == nil && c != nil {
-			name = c.member("fileName")
+		name := root.Member("contextFileName")
+		if name == nil {
+			name = root.At("context", "fileName")
 		}
 		if name == nil {
 			continue
 		}
-		switch v := name.value.(type) {
+		switch v := name.Value.(type) {
 		case string:
 			if plainName(v) {
 				return v

@@ -6,8 +6,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+
+	"tallystick/internal/jsonc"
 )
 
 // clients looks at each client that is in use here: whether it lists the
@@ -101,18 +104,16 @@ func (c *client) listed(text []byte) (s mcpServer, ok bool, err error) {
 	if len(strings.TrimSpace(string(text))) == 0 {
 		return s, false, nil
 	}
-	n, err := parseJSONC(text)
+	n, err := jsonc.Parse(text)
 	if err != nil {
 		return s, false, err
 	}
-	at := &n
-	for _, key := range append(append([]string{}, c.key...), serverName) {
-		if at = at.member(key); at == nil {
-			return s, false, nil
-		}
+	at := n.At(append(slices.Clone(c.key), serverName)...)
+	if at == nil {
+		return s, false, nil
 	}
-	if m := at.member("command"); m != nil {
-		switch v := m.value.(type) {
+	if m := at.Member("command"); m != nil {
+		switch v := m.Value.(type) {
 		case string:
 			s.Command = v
 		case []any: // with its arguments
@@ -126,8 +127,8 @@ func (c *client) listed(text []byte) (s mcpServer, ok bool, err error) {
 			}
 		}
 	}
-	if m := at.member("args"); m != nil {
-		list, _ := m.value.([]any)
+	if m := at.Member("args"); m != nil {
+		list, _ := m.Value.([]any)
 		for _, one := range list {
 			if word, ok := one.(string); ok {
 				s.Args = append(s.Args, word)
@@ -135,8 +136,8 @@ func (c *client) listed(text []byte) (s mcpServer, ok bool, err error) {
 		}
 	}
 	for _, name := range []string{"env", "environment"} {
-		if m := at.member(name); m != nil {
-			env, _ := m.value.(map[string]any)
+		if m := at.Member(name); m != nil {
+			env, _ := m.Value.(map[string]any)
 			for k, v := range env {
 				if text, ok := v.(string); ok {
 					if s.Env == nil {

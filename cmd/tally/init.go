@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"tallystick/internal/jsonc"
+	"tallystick/internal/linediff"
 	"tallystick/server"
 )
 
@@ -307,21 +309,16 @@ const hookWords = "hook session-start"
 // hookPath is where settings list the hooks of a session's start.
 var hookPath = []string{"hooks", "SessionStart"}
 
-func isHook(item any) bool { return bytes.Contains(encodeJSON(item, "", ""), []byte(hookWords)) }
+func isHook(item any) bool { return bytes.Contains(jsonc.Encode(item), []byte(hookWords)) }
 
 // hasHook reports whether settings have the hook.
 func hasHook(settings []byte) bool {
-	n, err := parseJSONC(settings)
+	n, err := jsonc.Parse(settings)
 	if err != nil {
 		return false
 	}
-	at := &n
-	for _, key := range hookPath {
-		if at = at.member(key); at == nil {
-			return false
-		}
-	}
-	return isHook(at.value)
+	at := n.At(hookPath...)
+	return at != nil && isHook(at.Value)
 }
 
 // planHook puts the command that tells an agent what waits for it behind the
@@ -348,7 +345,7 @@ func planHook(p place, c *client, s mcpServer) *change {
 		command += " --home " + shellWord(home)
 	}
 	item := map[string]any{"hooks": []any{map[string]any{"type": "command", "command": command}}}
-	after, there, err := appendJSON(text, hookPath, item, isHook)
+	after, there, err := jsonc.Append(text, hookPath, item, isHook)
 	switch {
 	case err != nil:
 		ch.fail(fmt.Errorf("%w; add the hook by hand: %s", err, command))
@@ -387,7 +384,7 @@ func (ch *change) carryOut(p place, dryRun bool) {
 	if ch.Action != doCreate && ch.Action != doUpdate {
 		return
 	}
-	ch.Diff = unified(shownPath(p, ch.Path), ch.before, ch.after, ch.Action == doCreate)
+	ch.Diff = linediff.Unified(shownPath(p, ch.Path), ch.before, ch.after, ch.Action == doCreate)
 	if dryRun {
 		return
 	}

@@ -1,4 +1,4 @@
-package main
+package linediff
 
 import (
 	"fmt"
@@ -8,8 +8,10 @@ import (
 // diffContext is how many lines around a change are shown.
 const diffContext = 3
 
-// unified shows what changes between two texts, empty when nothing does.
-func unified(name string, before, after []byte, created bool) string {
+// Unified shows what changes in the text that is called name, as git and patch
+// read it; empty when nothing does. created says that there was no such file
+// before.
+func Unified(name string, before, after []byte, created bool) string {
 	if string(before) == string(after) && !created {
 		return ""
 	}

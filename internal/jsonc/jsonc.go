@@ -1,4 +1,4 @@
-package main
+package jsonc
 
 import (
 	"bytes"
@@ -9,42 +9,41 @@ import (
 	"strings"
 )
 
-// Clients keep their settings in JSON that people write, too: with comments,
-// trailing commas and an order of their own. A server is added by inserting
-// text at its place, and nothing else in the file moves.
+// Node is a value with the places of what it holds.
+type Node struct {
+	// Value is what encoding/json would give, with numbers as json.Number.
+	Value any
 
-// jsonNode is a value with the places of what it holds.
-type jsonNode struct {
-	value    any // as encoding/json would give it
 	from, to int
-	members  []jsonMember // of an object
-	items    []jsonNode   // of a list
+	members  []member // of an object
+	items    []Node   // of a list
 	object   bool
 	list     bool
 }
 
-type jsonMember struct {
+type member struct {
 	key  string
-	node jsonNode
+	node Node
 }
 
-type jsonParser struct {
+type parser struct {
 	src   []byte
 	at    int
 	depth int
 }
 
-func parseJSONC(src []byte) (n jsonNode, err error) {
+// Parse reads a text. An error names the line.
+func Parse(src []byte) (n Node, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			bad, ok := p.(jsonBad)
+			bad, ok := p.(mistake)
 			if !ok {
 				panic(p)
 			}
 			err = fmt.Errorf("line %d: %s", 1+bytes.Count(src[:min(bad.at, len(src))], []byte("\n")), bad.what)
 		}
 	}()
-	p := &jsonParser{src: src}
+	p := &parser{src: src}
 	if bytes.HasPrefix(src, []byte("\uFEFF")) {
 		p.at = len("\uFEFF")
 	}
@@ -56,15 +55,15 @@ func parseJSONC(src []byte) (n jsonNode, err error) {
 	return n, nil
 }
 
-type jsonBad struct {
+type mistake struct {
 	at   int
 	what string
 }
 
-func (p *jsonParser) fail(what string) { panic(jsonBad{p.at, what}) }
+func (p *parser) fail(what string) { panic(mistake{p.at, what}) }
 
 // space skips white space and comments.
-func (p *jsonParser) space() {
+func (p *parser) space() {
 	for p.at < len(p.src) {
 		rest := p.src[p.at:]
 		switch {
@@ -88,7 +87,7 @@ func (p *jsonParser) space() {
 	}
 }
 
-func (p *jsonParser) next() byte {
+func (p *parser) next() byte {
 	p.space()
 	if p.at == len(p.src) {
 		p.fail("the text ends too early")
@@ -96,7 +95,7 @@ func (p *jsonParser) next() byte {
 	return p.src[p.at]
 }
 
-func (p *jsonParser) node() (n jsonNode) {
+func (p *parser) node() (n Node) {
 	if p.depth++; p.depth > 200 {
 		p.fail("it is nested too deeply")
 	}
@@ -117,31 +116,31 @@ func (p *jsonParser) node() (n jsonNode) {
 			}
 			p.at++
 			v := p.node()
-			n.members = append(n.members, jsonMember{key, v})
-			m[key] = v.value
+			n.members = append(n.members, member{key, v})
+			m[key] = v.Value
 			p.comma('}')
 		}
 		p.at++
-		n.value = m
+		n.Value = m
 	case '[':
 		list := []any{}
 		for p.at++; p.next() != ']'; {
 			item := p.node()
 			n.items = append(n.items, item)
-			list = append(list, item.value)
+			list = append(list, item.Value)
 			p.comma(']')
 		}
 		p.at++
 		n.list = true
-		n.value = list
+		n.Value = list
 	default:
-		n.value = p.scalar()
+		n.Value = p.scalar()
 	}
 	n.to = p.at
 	return n
 }
 
-func (p *jsonParser) comma(end byte) {
+func (p *parser) comma(end byte) {
 	switch p.next() {
 	case ',':
 		p.at++
@@ -151,7 +150,7 @@ func (p *jsonParser) comma(end byte) {
 	}
 }
 
-func (p *jsonParser) scalar() (v any) {
+func (p *parser) scalar() (v any) {
 	from := p.at
 	if p.src[p.at] == '"' {
 		for p.at++; ; p.at++ {
@@ -170,18 +169,39 @@ func (p *jsonParser) scalar() (v any) {
 			p.at++
 		}
 	}
-	d := json.NewDecoder(bytes.NewReader(p.src[from:p.at]))
-	d.UseNumber()
-	if p.at == from || d.Decode(&v) != nil || d.More() {
+	v, ok := scalarOf(p.src[from:p.at])
+	if !ok {
 		p.at = from
 		p.fail("this is no JSON value")
 	}
 	return v
 }
 
-// member gives an object's last member of a name, which is the one that
-// counts.
-func (n *jsonNode) member(key string) *jsonNode {
+// scalarOf reads a value that is neither an object nor a list. A json.Decoder
+// for each would cost a thousand times its size.
+func scalarOf(b []byte) (v any, ok bool) {
+	switch string(b) {
+	case "":
+		return nil, false
+	case "null":
+		return nil, true
+	case "true", "false":
+		return len(b) == len("true"), true
+	}
+	if !json.Valid(b) {
+		return nil, false
+	}
+	if b[0] != '"' {
+		return json.Number(b), true
+	}
+	var s string
+	err := json.Unmarshal(b, &s)
+	return s, err == nil
+}
+
+// Member gives an object's last member of a name, which is the one that
+// counts, or nil.
+func (n *Node) Member(key string) *Node {
 	for i := len(n.members) - 1; i >= 0; i-- {
 		if n.members[i].key == key {
 			return &n.members[i].node
@@ -190,13 +210,23 @@ func (n *jsonNode) member(key string) *jsonNode {
 	return nil
 }
 
-// addJSON puts a value at a path of object names, unless something is there
+// At follows a path of names through objects; nil when it leads nowhere.
+func (n *Node) At(path ...string) *Node {
+	for _, key := range path {
+		if n = n.Member(key); n == nil {
+			return nil
+		}
+	}
+	return n
+}
+
+// Add puts a value at a path of object names, unless something is there
 // already, which is returned then. Empty text is an empty object.
-func addJSON(src []byte, path []string, value any) (out []byte, there any, err error) {
+func Add(src []byte, path []string, value any) (out []byte, there any, err error) {
 	if len(bytes.TrimSpace(src)) == 0 {
 		src = []byte("{}\n")
 	}
-	root, err := parseJSONC(src)
+	root, err := Parse(src)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -206,12 +236,12 @@ func addJSON(src []byte, path []string, value any) (out []byte, there any, err e
 		if !at.object {
 			return nil, nil, fmt.Errorf("%s is no object", strings.Join(append([]string{"the file"}, path[:depth]...), "."))
 		}
-		m := at.member(path[depth])
+		m := at.Member(path[depth])
 		if m == nil {
 			break
 		}
 		if depth == len(path)-1 {
-			return src, m.value, nil
+			return src, m.Value, nil
 		}
 		at = m
 	}
@@ -220,16 +250,16 @@ func addJSON(src []byte, path []string, value any) (out []byte, there any, err e
 		value = map[string]any{path[i]: value}
 	}
 	out = insertInto(src, at, path[depth], value)
-	return out, nil, fits(out, root.value, path[:depth], func(v any) any {
+	return out, nil, fits(out, root.Value, path[:depth], func(v any) any {
 		v.(map[string]any)[path[depth]] = asJSON(value)
 		return v
 	})
 }
 
-// appendJSON puts an item behind the others of the list at a path, which is
+// Append puts an item behind the others of the list at a path, which is
 // made when it is missing, unless one of the items counts as there already.
-func appendJSON(src []byte, path []string, item any, same func(item any) bool) (out []byte, there bool, err error) {
-	out, old, err := addJSON(src, path, []any{item})
+func Append(src []byte, path []string, item any, same func(item any) bool) (out []byte, there bool, err error) {
+	out, old, err := Add(src, path, []any{item})
 	if err != nil || old == nil {
 		return out, false, err
 	}
@@ -240,17 +270,13 @@ func appendJSON(src []byte, path []string, item any, same func(item any) bool) (
 	if slices.ContainsFunc(items, same) {
 		return src, true, nil
 	}
-	root, err := parseJSONC(src)
+	root, err := Parse(src)
 	if err != nil {
 		return nil, false, err
 	}
-	at := &root
-	for _, key := range path {
-		at = at.member(key)
-	}
-	out = insertInto(src, at, "", item)
+	out = insertInto(src, root.At(path...), "", item)
 	last := len(path) - 1
-	return out, false, fits(out, root.value, path[:last], func(v any) any {
+	return out, false, fits(out, root.Value, path[:last], func(v any) any {
 		m := v.(map[string]any)
 		m[path[last]] = append(m[path[last]].([]any), asJSON(item))
 		return v
@@ -260,7 +286,7 @@ func appendJSON(src []byte, path []string, item any, same func(item any) bool) (
 // fits checks that a changed text says what the old one said, with change made
 // to the object at a path, and nothing else.
 func fits(out []byte, before any, path []string, change func(any) any) error {
-	again, err := parseJSONC(out)
+	again, err := Parse(out)
 	if err != nil {
 		return fmt.Errorf("the change does not fit: %w", err)
 	}
@@ -270,7 +296,7 @@ func fits(out []byte, before any, path []string, change func(any) any) error {
 		inner = inner.(map[string]any)[key]
 	}
 	change(inner)
-	if !reflect.DeepEqual(want, asJSON(again.value)) {
+	if !reflect.DeepEqual(want, asJSON(again.Value)) {
 		return fmt.Errorf("the change does not fit")
 	}
 	return nil
@@ -292,7 +318,7 @@ func asJSON(v any) (out any) {
 
 // lastEnd is where the last member or item of a node ends, and how many there
 // are.
-func (n *jsonNode) lastEnd() (end, count int) {
+func (n *Node) lastEnd() (end, count int) {
 	switch {
 	case len(n.members) > 0:
 		return n.members[len(n.members)-1].node.to, len(n.members)
@@ -304,7 +330,7 @@ func (n *jsonNode) lastEnd() (end, count int) {
 
 // insertInto writes a member behind the others of an object, or an item behind
 // those of a list, in the style of the text around it.
-func insertInto(src []byte, obj *jsonNode, key string, value any) []byte {
+func insertInto(src []byte, obj *Node, key string, value any) []byte {
 	nl := "\n"
 	if bytes.Contains(src, []byte("\r\n")) {
 		nl = "\r\n"
@@ -317,9 +343,9 @@ func insertInto(src []byte, obj *jsonNode, key string, value any) []byte {
 	unit, base := indentOf(src), lineIndent(src, obj.from)
 	var text []byte
 	if oneLine {
-		text = encodeJSON(value, "", "")
+		text = Encode(value)
 	} else {
-		text = bytes.ReplaceAll(encodeJSON(value, base+unit, unit), []byte("\n"), []byte(nl))
+		text = bytes.ReplaceAll(encode(value, base+unit, unit), []byte("\n"), []byte(nl))
 	}
 	member := string(text)
 	if obj.object {
@@ -328,7 +354,7 @@ func insertInto(src []byte, obj *jsonNode, key string, value any) []byte {
 
 	comma := ","
 	if count > 0 {
-		if p := (&jsonParser{src: src, at: last}); p.next() == ',' {
+		if p := (&parser{src: src, at: last}); p.next() == ',' {
 			comma = ""
 		}
 	} else {
@@ -352,9 +378,13 @@ func insertInto(src []byte, obj *jsonNode, key string, value any) []byte {
 	return b.Bytes()
 }
 
-// encodeJSON writes a value over several lines, with its inner lines indented
+// Encode writes a value on one line, with <, > and & as they are; what cannot
+// be written is null.
+func Encode(v any) []byte { return encode(v, "", "") }
+
+// encode writes a value over several lines, with its inner lines indented
 // from prefix on; without a unit on one line.
-func encodeJSON(v any, prefix, unit string) []byte {
+func encode(v any, prefix, unit string) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)

@@ -1,4 +1,4 @@
-package main
+package jsonc
 
 import "testing"
 
@@ -18,7 +18,7 @@ func TestAppendJSON(t *testing.T) {
 		"BAD no object": {"{\"a\": 1}", ""},
 		"BAD text":      {"{\"a\": ", ""},
 	} {
-		out, there, err := appendJSON([]byte(c.in), []string{"a", "b"}, item, same)
+		out, there, err := Append([]byte(c.in), []string{"a", "b"}, item, same)
 		switch {
 		case (err != nil) != (name[0] == 'B') || there != (name == "THERE"):
 			t.Errorf("%s: there %v, error %v", name, there, err)
