@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -135,6 +136,44 @@ func TestOpenNamesWhatTheSystemRefuses(t *testing.T) {
 	kept := &fs.PathError{Op: "open", Path: "/s/MANIFEST", Err: fs.ErrPermission}
 	if err := systemError("/s", fmt.Errorf("manifest: %w", kept)); !errors.Is(err, kept) {
 		t.Errorf("lost the file: %v", err)
+	}
+}
+
+// TestL8_TableEndsAfterAClose: after a Close the lengths at a table's end are
+// looked at before badger opens it, and badger does the rest: garbled anywhere
+// in its end or its index, the store is damaged, and the process lives.
+func TestL8_TableEndsAfterAClose(t *testing.T) {
+	for name, key := range map[string][]byte{"plain": nil, "encrypted": make([]byte, 32)} {
+		t.Run(name, func(t *testing.T) {
+			l := openTest(t, "a", onDisk(t), func(c *Config) { c.EncryptionKey = key })
+			write(t, l, "x", 5)
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+			dir := l.cfg.Dir
+			tables, err := filepath.Glob(filepath.Join(dir, "*.sst"))
+			if err != nil || len(tables) == 0 {
+				t.Fatalf("no table: %v", err)
+			}
+			b, err := os.ReadFile(tables[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			for at := len(b) - 60; at < len(b); at++ {
+				hurt := bytes.Clone(b)
+				hurt[at] ^= 0x5a
+				if err := os.WriteFile(tables[0], hurt, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				putChecked(dir, time.Now())
+				if s, err := openBadger(dir, key, slog.New(slog.DiscardHandler)); !errors.Is(err, ErrDamaged) {
+					t.Errorf("byte %d of %d garbled: %v", at, len(b), err)
+					if err == nil {
+						s.close()
+					}
+				}
+			}
+		})
 	}
 }
 
