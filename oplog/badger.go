@@ -23,6 +23,7 @@ type badgerStore struct {
 	db      *badger.DB
 	dir     string
 	checked time.Time // when its tables were last read through
+	gate    *roomGate // nil in benchmarks of the bare store
 }
 
 // Sizes for a laptop, measured: 20-40 MiB of heap after use, where badger's
@@ -64,7 +65,7 @@ func openBadger(dir string, key []byte, log *slog.Logger, change ...func(*badger
 	db, err := openEngine(opts)
 	switch {
 	case err == nil:
-		return &badgerStore{db, dir, checked}, nil
+		return &badgerStore{db: db, dir: dir, checked: checked}, nil
 	case errors.Is(err, badger.ErrEncryptionKeyMismatch), errors.Is(err, badger.ErrInvalidEncryptionKey):
 		return nil, fmt.Errorf("%w: %s; or its KEYREGISTRY is damaged", ErrKey, dir)
 	case strings.Contains(err.Error(), "Cannot acquire directory lock"):
@@ -164,6 +165,9 @@ func (s *badgerStore) close() error {
 }
 
 func (s *badgerStore) closeNow() error {
+	if s.gate != nil {
+		s.gate.closing.Store(true)
+	}
 	err := s.db.Close()
 	if err == nil {
 		putChecked(s.dir, s.checked)

@@ -1,9 +1,10 @@
 package oplog
 
 import (
+	"bytes"
 	"context"
-	"errors"
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"tallystick/hlc"
@@ -197,7 +198,6 @@ func (g *group) foldErase(e *Entry) error {
 		switch p, err := g.find(h); {
 		case err == nil:
 			have, _, err := getEntry(g.b.get, p)
-			if err != nil {
 			if errors.Is(err, ErrDamaged) {
 				pending, err := g.eraseDamaged(p, h)
 				if err != nil {
@@ -208,6 +208,7 @@ func (g *group) foldErase(e *Entry) error {
 				}
 				break
 			}
+			if err != nil {
 				return err
 			}
 			if !g.l.content[have.Kind] && (have.Present() || g.l.known[have.Kind]) {
@@ -328,13 +329,13 @@ func (j *rebuildJob) begin(g *group, views []int) error {
 			return false, err
 		}
 		e, _, err := getEntry(g.b.get, p)
-		if err != nil {
 		if errors.Is(err, ErrDamaged) {
 			for i := range g.infos { // nobody knows what it was
 				touched[i] = true
 			}
 			return true, nil
 		}
+		if err != nil {
 			return false, err
 		}
 		for _, i := range g.l.folds[e.Kind] {
@@ -384,12 +385,12 @@ func (j *rebuildJob) portion(g *group) (done bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		if e.Present() && !gone[e.Hash] {
 		j.cursor = binary.BigEndian.Uint64(key[1:])
 		if !good {
 			j.passed = append(j.passed, p)
 			return !g.b.full(), nil
 		}
+		if e.Present() && !gone[e.Hash] {
 			which, ok := sees[e.Kind]
 			if !ok {
 				which = j.seeing(g, e.Kind)
@@ -437,7 +438,6 @@ func (j *rebuildJob) switchOver(g *group) error {
 	if err := g.settleAmends(j.amends); err != nil {
 		return fatal(err)
 	}
-	for i := range j.erase {
 	for _, key := range j.mends {
 		if v, err := g.b.get(key); err == nil && len(v) > 0 && v[0] == owedMended {
 			g.b.del(key)
@@ -447,13 +447,13 @@ func (j *rebuildJob) switchOver(g *group) error {
 	if err := g.passOver(j.passed); err != nil {
 		return err
 	}
+	for i := range j.erase {
 		h := &j.erase[i]
 		p, err := g.find(h)
 		if err != nil {
 			return fatal(err)
 		}
 		e, arrival, err := getEntry(g.b.get, p)
-		if err != nil {
 		if errors.Is(err, ErrDamaged) {
 			// Its header does not read, or its bytes would be gone: they go as they
 			// are, and what a peer gives again is stripped.
@@ -467,6 +467,7 @@ func (j *rebuildJob) switchOver(g *group) error {
 			g.erasing--
 			continue
 		}
+		if err != nil {
 			return fatal(err)
 		}
 		v, err := g.b.get(seqKey(tabEntry, p.lane, p.seq))
@@ -508,8 +509,21 @@ func (j *wipeJob) apply(*group) (bool, error) {
 	return false, errors.New("oplog: not a job for a group")
 }
 
+// writeOut is the prefix of no table. The engine writes out what is in memory
+// only when it finds something to drop, so a key is put there before.
+var writeOut = []byte{0xff}
+
 func (j *wipeJob) run(l *Log) error {
 	for _, p := range j.prefixes {
+		if bytes.Equal(p, writeOut) {
+			g := l.newGroup(nil)
+			g.b.set(writeOut, nil)
+			err := l.db.commit(g.b)
+			g.b.release()
+			if err != nil {
+				return fmt.Errorf("oplog: write out: %w", err)
+			}
+		}
 		if err := l.db.wipe(p); err != nil {
 			return fmt.Errorf("oplog: drop old rows: %w", err)
 		}
@@ -523,7 +537,7 @@ func (j *wipeJob) run(l *Log) error {
 func (l *Log) Purge(ctx context.Context) error {
 	l.tidying.Lock()
 	defer l.tidying.Unlock()
-	if err := l.wipe(ctx, []byte{0xff}); err != nil { // no such table: only the writing out
+	if err := l.wipe(ctx, writeOut); err != nil {
 		return err
 	}
 	if f, ok := l.db.(interface{ flatten() error }); ok {

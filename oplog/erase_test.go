@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -216,4 +217,124 @@ func TestT5_TidyingTakesTurns(t *testing.T) {
 		t.Error(err)
 	}
 	wg.Wait()
+}
+
+// picky does not understand version 9.
+type picky struct{ contentNotes }
+
+func (p picky) Apply(tx Tx, e *Entry) error {
+	if e.Version == 9 {
+		return Quarantine("version 9")
+	}
+	return p.contentNotes.Apply(tx, e)
+}
+
+// TestT5_ErasedOutOfEveryView: what is held or quarantined lies in no view, so
+// that no view is rebuilt for it. Its bytes go all the same.
+func TestT5_ErasedOutOfEveryView(t *testing.T) {
+	const secret = "correct-horse-battery-staple"
+	a := openTest(t, "a", withContent)
+	far := openTest(t, "far", withContent, wallFrom(4_000_000_000_000))
+	bad := mustAppend(t, a, Op{Kind: "note", Version: 9, Body: append([]byte{0xd9, byte(len(secret))}, secret...)}, note("behind it"))
+	held := mustAppend(t, far, note("in the future: "+secret))
+	dir := t.TempDir()
+	b := openTest(t, "b", func(c *Config) {
+		c.Projections = []Projection{picky{contentNotes{byKind{1}}}}
+		c.InMemory, c.Dir = false, dir
+		c.change = func(o *badger.Options) { *o = o.WithCompression(options.None) }
+	})
+	pull(t, b, a, 1<<20)
+	pull(t, b, far, 1<<20)
+	if len(grep(t, dir, secret)) == 0 || len(asideOf(t, b)) != 2 {
+		t.Fatalf("this grep cannot find anything, or nothing is aside: %+v", asideOf(t, b))
+	}
+	mustErase(t, b, bad[0].Hash, held[0].Hash)
+	if n := b.ErasePending(); n != 0 {
+		t.Errorf("%d erasures pending", n)
+	}
+	if err := b.Purge(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if files := grep(t, dir, secret); len(files) > 0 {
+		t.Errorf("the bytes are still in %v", files)
+	}
+}
+
+// noWipe is a store whose process ends where old rows would be dropped.
+type noWipe struct{ store }
+
+func (noWipe) wipe([]byte) error { return errors.New("the process ends here") }
+
+// TestT5_ErasedAcrossACrash: the process ends after the views have switched and
+// before the bytes are off the disk. The next start takes them off.
+func TestT5_ErasedAcrossACrash(t *testing.T) {
+	const secret = "correct-horse-battery-staple"
+	dir := t.TempDir()
+	l := openTest(t, "a", withContent, func(c *Config) {
+		c.InMemory, c.Dir = false, dir
+		c.change = func(o *badger.Options) { *o = o.WithCompression(options.None) }
+		c.wrap = func(s store) store { return noWipe{s} }
+	})
+	it := mustAppend(t, l, note(secret))[0]
+	if _, err := l.Erase(context.Background(), "a:b:c", "", "", it.Hash); err == nil {
+		t.Fatal("the process did not end")
+	}
+	again := l.reopen(t, func(c *Config) { c.wrap = nil })
+	if err := again.Purge(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if files := grep(t, dir, secret); len(files) > 0 {
+		t.Errorf("the bytes are still in %v", files)
+	}
+}
+
+// endsAt is a store whose process ends at one of its commits.
+type endsAt struct {
+	store
+	left *int // commits until then; negative for never
+}
+
+func (s endsAt) commit(b *batch) error {
+	if *s.left--; *s.left == 0 {
+		return errors.New("the process ends here")
+	}
+	return s.store.commit(b)
+}
+
+// TestL8_RebuildCutShort: the process ends in the middle of a rebuild. The next
+// start knows nothing of what was folded by then, nor does the next rebuild.
+func TestL8_RebuildCutShort(t *testing.T) {
+	left := -1
+	l := openTest(t, "a", onDisk(t), func(c *Config) { c.wrap = func(s store) store { return endsAt{s, &left} } })
+	for i := range 60 { // more than one transaction's worth
+		mustAppend(t, l, note(fmt.Sprint(i, strings.Repeat("x", 50_000))))
+	}
+	before := l.Views()[0]
+	left = 2
+	if err := l.Rebuild(context.Background(), nil); err == nil {
+		t.Fatal("the process did not end")
+	}
+	again := l.reopen(t, func(c *Config) { c.wrap = nil })
+	if got := again.Views()[0]; got != before {
+		t.Errorf("the view is %+v after the stop, was %+v", got, before)
+	}
+	if err := again.Rebuild(context.Background(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := again.Views()[0]; got != before {
+		t.Errorf("the view is %+v rebuilt, was %+v", got, before)
+	}
+	v, err := again.Verify(context.Background(), nil)
+	if err != nil || len(v.Findings) != 0 {
+		t.Errorf("verify finds %v, %v", v.Findings, err)
+	}
+}
+
+func asideOf(t *testing.T, l *testLog) []Aside {
+	t.Helper()
+	list, err := l.Aside(10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
 }

@@ -158,7 +158,8 @@ type Log struct {
 
 	suspects struct { // places whose bytes did not verify when they were read
 		sync.Mutex
-		at map[place]bool
+		at    map[place]bool // not looked at yet
+		known map[place]bool // noted as owed: nothing new
 	}
 }
 
@@ -209,7 +210,8 @@ func Open(ctx context.Context, cfg Config) (*Log, error) {
 		if err := left.close(cfg.Dir); err != nil {
 			return nil, fmt.Errorf("oplog: close what was left open for lack of space: %w", err)
 		}
-		var change []func(*badger.Options)
+		gate := newRoomGate(&cfg)
+		change := []func(*badger.Options){gate.options}
 		if cfg.change != nil {
 			change = append(change, cfg.change)
 		}
@@ -217,6 +219,7 @@ func Open(ctx context.Context, cfg Config) (*Log, error) {
 		if err != nil {
 			return nil, err
 		}
+		db.gate = gate
 		l.db = db
 	}
 	if cfg.wrap != nil {

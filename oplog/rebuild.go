@@ -17,6 +17,7 @@ import (
 func (l *Log) loadViews(ctx context.Context) error {
 	l.infos = make([]viewState, len(l.cfg.Projections))
 	var stale []int
+	var old [][]byte
 	snap := l.db.snapshot()
 	for i, p := range l.cfg.Projections {
 		v, err := snap.get(infoKey(p.Name()))
@@ -33,6 +34,12 @@ func (l *Log) loadViews(ctx context.Context) error {
 			stale = append(stale, i)
 		default:
 			l.infos[i] = state
+			left, err := l.leftovers(snap, i)
+			if err != nil {
+				snap.release()
+				return err
+			}
+			old = append(old, left...)
 		}
 	}
 	folds := l.foldsSum()
@@ -40,6 +47,11 @@ func (l *Log) loadViews(ctx context.Context) error {
 	snap.release()
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return err
+	}
+	for _, prefix := range old {
+		if err := l.db.wipe(prefix); err != nil {
+			return fmt.Errorf("oplog: drop rows of a rebuild that a stop ended: %w", err)
+		}
 	}
 	if len(stale) == 0 && bytes.Equal(was, folds) {
 		return nil
@@ -71,6 +83,29 @@ func (l *Log) loadViews(ctx context.Context) error {
 	}
 	l.infos = g.infos
 	return nil
+}
+
+// leftovers are the generations of a view beside the one that is read: of a
+// rebuild that the end of the process cut short, before or after it switched
+// over. The next rebuild would fold into the one and leave the bytes of what was
+// erased in the other.
+func (l *Log) leftovers(snap kvSnapshot, i int) (prefixes [][]byte, err error) {
+	name, current := l.cfg.Projections[i].Name(), l.infos[i].gen
+	table := viewTable(name)
+	seen := map[byte]bool{}
+	for _, reverse := range []bool{false, true} {
+		err := snap.scan(table, nil, reverse, func(key, _ []byte) (bool, error) {
+			if gen := key[len(table)]; gen != current && !seen[gen] {
+				seen[gen] = true
+				prefixes = append(prefixes, viewPrefix(name, gen))
+			}
+			return false, nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return prefixes, nil
 }
 
 // foldsSum names what this program can fold: kinds, views and their versions.
