@@ -2,6 +2,7 @@ package oplog
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -381,6 +382,27 @@ func (g *group) amendEntry(ln *lane, e *Entry, stored []byte, stamp hlc.Timestam
 		}
 	}
 	return state == stateVisible && len(g.l.folds[e.Kind])+len(g.l.all) > 0, nil
+}
+
+// Amends sums up which amends the views of this snapshot show, and is zero when
+// none: who keeps something made of entries beside the log knows by it that
+// stamps have changed.
+func (s *snapshot) Amends() (sum Hash, err error) {
+	h := sha256.New()
+	n := 0
+	err = s.kv.scan([]byte{tabAmend}, nil, false, func(key, value []byte) (bool, error) {
+		rec, err := amendOf(value)
+		if err == nil && rec.state == 0 {
+			h.Write(key)
+			h.Write(value)
+			n++
+		}
+		return true, err
+	})
+	if err == nil && n > 0 {
+		h.Sum(sum[:0])
+	}
+	return sum, err
 }
 
 // staleAmends lists the amends that the views do not show yet.

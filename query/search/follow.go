@@ -196,16 +196,23 @@ func readFrom(ctx context.Context, log Log, sources []Source, from mark, covered
 		if out.last < from.arrival {
 			return &refoldError{fmt.Sprintf("the log ends at arrival %d, the index at %d", out.last, from.arrival)}
 		}
+		amends, err := amendsOf(s)
+		if err != nil {
+			return err
+		}
 		if from.arrival == 0 {
 			*covered = out.last
-		} else if out.last == from.arrival {
+		} else if out.last == from.arrival && amends.IsZero() {
 			return nil
 		}
 		entries, bytes, known := 0, 0, from.arrival == 0
 		// The entry of the mark is seen again, to know the log by.
 		return s.Arrived(max(from.arrival, 1)-1, false, func(arrival uint64, e *oplog.Entry) (bool, error) {
 			if !known {
-				if arrival != from.arrival || e.Hash != from.hash {
+				if markAt(arrival, e, amends) != from {
+					if arrival == from.arrival && !amends.IsZero() {
+						return false, &refoldError{"stamps were amended"}
+					}
 					return false, &refoldError{fmt.Sprintf("arrival %d is another entry than the one that was indexed", from.arrival)}
 				}
 				known = true
@@ -233,13 +240,31 @@ func readFrom(ctx context.Context, log Log, sources []Source, from mark, covered
 					return false, err
 				}
 			}
-			out.next = mark{arrival, e.Hash}
+			out.next = markAt(arrival, e, amends)
 			entries++
 			bytes += e.Size()
 			return entries < stepEntries && bytes < stepBytes, ctx.Err()
 		})
 	})
 	return out, err
+}
+
+// amendsOf sums up the amends that a snapshot shows; see oplog.
+func amendsOf(s oplog.Snapshot) (oplog.Hash, error) {
+	if a, ok := s.(interface{ Amends() (oplog.Hash, error) }); ok {
+		return a.Amends()
+	}
+	return oplog.Hash{}, nil
+}
+
+// markAt is the place behind an entry. With amends it is another one: documents
+// carry stamps, so an amend makes all of what was indexed another log's.
+func markAt(arrival uint64, e *oplog.Entry, amends oplog.Hash) mark {
+	m := mark{arrival, e.Hash}
+	for i, b := range amends {
+		m.hash[i] ^= b
+	}
+	return m
 }
 
 func wants(s Source, kind string) bool {
