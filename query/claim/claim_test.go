@@ -1,6 +1,7 @@
 package claim_test
 
 import (
+	"errors"
 	"regexp"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"tallystick/query/imported"
 	"tallystick/query/internal/foldtest"
 	"tallystick/query/logstream"
+	"tallystick/query/refusal"
 )
 
 func TestK1_EarliestStampWins(t *testing.T) {
@@ -449,5 +451,41 @@ func TestK4_FenceIsFinalOnlyWhenSettled(t *testing.T) {
 		if err != nil || task.Claim.FenceFinal != f.final {
 			t.Errorf("floor %d: fence_final %v, want %v (%v)", f.floor, task.Claim.FenceFinal, f.final, err)
 		}
+	}
+}
+
+// TestM3_ExplainsATaskOfAThousandEvents: a correlation names its task however
+// many events have it and wherever the request stands among them; one that is a
+// task in two streams is refused with an event of each, one of notes is no task.
+func TestM3_ExplainsATaskOfAThousandEvents(t *testing.T) {
+	m := newMesh(t)
+	note := func(stream, correlation string, at int64) {
+		ev := logstream.Event{Type: "note", Stream: stream, Room: "r", Correlation: correlation, Body: strings.Repeat("x", 200)}
+		m.entry(0, at, logstream.KindEvent, owner, ev.Append(nil))
+	}
+	for n := range int64(1000) {
+		note("project/x", "task_1", n)
+		note("elsewhere", "task_1", n) // the same correlation, and no task
+	}
+	note("project/x", "talk", 5)
+	m.request(0, 2000, owner, 0)
+	a := m.ack(1, 2010, alice, "claimed")
+	m.ack(2, 2020, bob, "claimed")
+	r := m.fold(m.all...)
+	h := m.horizon(3000)
+	why, err := claim.Explain(r, "task_1", h, nil)
+	if err != nil || len(why.Verdicts) != 2 || why.Verdicts[0].Event != logstream.EventID(a.Ref()) || why.Stream != "project/x" || why.Task != "task_1" {
+		t.Fatalf("%+v, %v", why, err)
+	}
+	if _, err := claim.Explain(r, "talk", h, nil); refusal.CodeOf(err) != refusal.NotFound {
+		t.Errorf("a correlation without a task: %v", err)
+	}
+	ev := logstream.Event{Type: logstream.TypeRequest, Stream: "elsewhere", Room: "r", Correlation: "task_1"}
+	if err := r.Apply(m.entry(3, 2030, logstream.KindEvent, owner, ev.Append(nil))); err != nil {
+		t.Fatal(err)
+	}
+	var refused *refusal.Error
+	if _, err := claim.Explain(r, "task_1", h, nil); !errors.As(err, &refused) || refused.Code != refusal.InvalidArgument || len(refused.Allowed) != 2 {
+		t.Errorf("a correlation that is two tasks: %v", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"tallystick/oplog"
 	"tallystick/query/carried"
+	"tallystick/query/imported"
 	"tallystick/query/logstream"
 	"tallystick/query/refusal"
 )
@@ -113,27 +114,20 @@ func taskNamed(snap oplog.Snapshot, id string) (key string, out Explanation, err
 		}
 		return taskKeyOf(&raw, e.Hash), out, nil
 	}
-	page, err := logstream.List(snap, logstream.Filter{Correlation: id, Order: "asc", Limit: logstream.MaxLimit})
+	in, first, err := logstream.StreamsOf(snap, id)
 	if err != nil {
 		return "", out, err
 	}
 	var streams []string
-	for i := range page.Events {
-		e, err := logstream.Find(snap, "id", page.Events[i].ID)
+	for i, stream := range in {
+		k := TaskKey(stream, id, imported.Key{}, oplog.Hash{})
+		rec, err := load(snap.View(ViewName), idOf(k))
 		if err != nil {
 			return "", out, err
 		}
-		raw, err := logstream.Decode(&e)
-		if err != nil {
-			return "", out, err
-		}
-		if !raw.Ack && !opens(&raw) {
-			continue
-		}
-		if k := taskKeyOf(&raw, e.Hash); k != key {
-			key = k
-			out.Task, out.Stream = id, string(raw.Stream)
-			streams = append(streams, page.Events[i].ID)
+		if rec.many || len(rec.inputs) > 0 {
+			key, out.Task, out.Stream = k, id, stream
+			streams = append(streams, logstream.EventID(first[i]))
 		}
 	}
 	switch {
