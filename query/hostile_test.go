@@ -221,3 +221,35 @@ func TestA4_HostileCursors(t *testing.T) {
 		})
 	}
 }
+
+// FuzzCursors: a place that a client gives back is a page or a refusal.
+func FuzzCursors(f *testing.F) {
+	projections, _ := query.Default()
+	r := foldtest.NewReplica(projections...)
+	good := goodBodies(f)
+	for seq, name := range []string{"event", "fact", "checkpoint"} {
+		if err := r.Apply(foldtest.Entry(1, uint64(seq+1), foldtest.At(int64(seq)), good[name].kind, hostileAuthor, good[name].body)); err != nil {
+			f.Fatal(err)
+		}
+	}
+	f.Add("bWVyZ2VzIDEgMA")
+	f.Add("m0." + strings.Repeat("A", 86))
+	f.Add(hostileAuthor)
+	f.Fuzz(func(t *testing.T, s string) {
+		check := func(err error) {
+			if err != nil && refusal.CodeOf(err) == "" {
+				t.Fatalf("%q is a failure of the store: %v", s, err)
+			}
+		}
+		_, err := memory.List(r, memory.Filter{Namespaces: []string{"a"}, Cursor: s})
+		check(err)
+		_, err = merges.List(r, merges.Env{}, merges.Filter{Cursor: s})
+		check(err)
+		_, err = checkpoint.List(r, checkpoint.Filter{Namespace: "a", Cursor: s})
+		check(err)
+		_, err = logstream.Find(r, "id", s)
+		check(err)
+		_, err = identity.Parse(s)
+		check(err)
+	})
+}

@@ -240,6 +240,7 @@ func FuzzDecodeFile(f *testing.F) {
 			}
 			_, _ = decodePeers(body) // must not panic
 			_, _ = parseJournal(body)
+			_, _ = parseMesh(body)
 		}
 		var q joinRequest
 		_ = readJoin(bytes.NewReader(b), joinQMagic, &q)

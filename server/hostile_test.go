@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -251,4 +252,28 @@ func TestA4_BeadsLimits(t *testing.T) {
 	if f = read(row + `,"labels":"a"}`); len(f.Rows) != 0 || len(f.Errors) != 1 || !strings.Contains(f.Errors[0].Reason, "labels has the wrong type (string)") {
 		t.Errorf("%+v", f.Errors)
 	}
+}
+
+// FuzzMessages: a line of MCP is a message or an answer, however it comes in,
+// and what is looked at on the way agrees with encoding/json.
+func FuzzMessages(f *testing.F) {
+	f.Add([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"whoami","arguments":{}}}`))
+	f.Add([]byte(`{"id":[{"a":"\"]"}],"method":"x"} x`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		line, id, _ := mcpReadLine(bufio.NewReaderSize(bytes.NewReader(b), 64))
+		if line = bytes.TrimSpace(line); len(line) == 0 {
+			return
+		}
+		msg, answer := checkMessage(line, &id)
+		if (msg == nil) == (answer == nil) || answer != nil && !json.Valid(answer) {
+			t.Fatalf("%q: message %v, answer %q", line, msg, answer)
+		}
+		if json.Valid(line) && (line[0] == '{' || line[0] == '[') && (id.behind || !id.ended) {
+			t.Fatalf("%q is whole: behind %v, ended %v", line, id.behind, id.ended)
+		}
+		body := &checkedBody{ReadCloser: io.NopCloser(bytes.NewReader(line))}
+		if got, err := io.ReadAll(body); err == nil && !bytes.Equal(got, line) {
+			t.Fatalf("%q came through as %q", line, got)
+		}
+	})
 }

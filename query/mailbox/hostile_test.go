@@ -50,3 +50,19 @@ func TestL6_HostileMail(t *testing.T) {
 		hostile.Twice: "the last counts", hostile.Unknown: "for versions to come", hostile.Text: "mended by encoding/json, the same everywhere",
 	}, letter)
 }
+
+func FuzzMail(f *testing.F) {
+	f.Add(appendMark(nil, oplog.Ref{1}, Archived), []byte(`{"subject":"s","priority":"normal","audience":["nas-codex"]}`))
+	f.Fuzz(func(t *testing.T, body, envelope []byte) {
+		ref, mark, err := decodeMark(&oplog.Entry{Body: body})
+		if err == nil && string(appendMark(nil, ref, mark)) != string(body) {
+			t.Errorf("%x encodes as %x", body, appendMark(nil, ref, mark))
+		}
+		ev := logstream.Event{Type: TypeMessage, Stream: stream, Room: room, To: Everybody, Body: "b", Metadata: envelope}
+		e := oplog.Entry{Header: oplog.Header{Kind: logstream.KindMail, Author: "mac:claude:tally"}, Body: ev.Append(nil)}
+		m, ok, err := decodeMessage(&e)
+		if err == nil && ok && (len(m.Audience) == 0 || len(m.Audience) > MaxAudience || m.Subject == "") {
+			t.Errorf("%q is taken as %+v", envelope, m.letter)
+		}
+	})
+}
