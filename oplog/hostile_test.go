@@ -3,33 +3,63 @@ package oplog
 import (
 	"bytes"
 	"testing"
-
-	"tallystick/internal/hostile"
 )
 
-// TestA4_HostileBodies: the payloads that the log itself reads, as a member may
-// write them, and packs, which come from anywhere.
-func TestA4_HostileBodies(t *testing.T) {
-	a := Amendment{Origin: OriginID{1, 15: 2}, Last: Tip{Seq: 300, Hash: Hash{3, 31: 4}}}
-	x := Erasure{Hashes: []Hash{{1}, {2}}, Reason: "r"}
-	hostile.Check(t, hostile.Msgpack(a.body()), nil, func(b []byte) error { _, err := parseAmendment(b); return err })
-	hostile.Check(t, hostile.Msgpack(x.body()), nil, func(b []byte) error { _, err := parseErasure(b); return err })
-	pack := goldenPack(t)
-	if _, err := readPack(pack); err != nil {
-		t.Fatal(err)
+// TestA4_HostileBytesCostLittle gives every decoder of foreign bytes what it
+// wrote, cut, changed in a bit, with huge lengths and nested deeply: less than
+// 1 MiB is allocated for any, and nothing panics.
+func TestA4_HostileBytesCostLittle(t *testing.T) {
+	_, second, _ := goldenEntries()
+	l := openTest(t, "a")
+	mustAppend(t, l, note("born"))
+	first := all(t, l)[0]
+	gold := goldenHead(second.Time)
+	decoders := map[string]struct {
+		good  []byte
+		parse func([]byte) error
+	}{
+		"entry":    {second.Append(nil), whole(ParseEntry)},
+		"head":     {gold.Append(nil), whole(ParseHead)},
+		"frontier": {goldenFrontier().Append(nil), whole(ParseFrontier)},
+		"pack":     {goldenPack(t), func(b []byte) error { _, err := readPack(b); return err }},
+		"birth": {first.Body, func(b []byte) error {
+			e := first
+			e.Body = b
+			_, err := BirthOf(&e)
+			return err
+		}},
+		"erasure": {(&Erasure{Hashes: []Hash{{1}, {2}}, Reason: "r"}).body(), func(b []byte) error { _, err := parseErasure(b); return err }},
 	}
-	hostile.Check(t, hostile.Bytes(pack), nil, func(b []byte) error { _, err := readPack(b); return err })
-}
-
-func FuzzParseErasure(f *testing.F) {
-	x := Erasure{Hashes: []Hash{{1}, {2}}, Reason: "r"}
-	f.Add(x.body())
-	f.Fuzz(func(t *testing.T, b []byte) {
-		x, err := parseErasure(b)
-		if err == nil && !bytes.Equal(x.body(), b) {
-			if y, err := parseErasure(x.body()); err != nil || len(y.Hashes) != len(x.Hashes) || y.Reason != x.Reason {
-				t.Errorf("%x reads as %+v, which does not come back", b, x)
+	for name, d := range decoders {
+		if err := d.parse(d.good); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		check := func(what string, mustFail bool, b []byte) {
+			t.Helper()
+			var err error
+			used := allocated(func() { err = d.parse(b) })
+			for i := 0; i < 3 && used >= 1<<20; i++ { // others allocate too
+				used = allocated(func() { err = d.parse(b) })
+			}
+			if used >= 1<<20 {
+				t.Fatalf("%s, %s: %d bytes allocated", name, what, used)
+			}
+			if mustFail && err == nil {
+				t.Fatalf("%s, %s: taken", name, what)
 			}
 		}
-	})
+		for at := range d.good {
+			check("cut", true, d.good[:at])
+			flipped := bytes.Clone(d.good)
+			flipped[at] ^= 1 << (at % 8)
+			check("bit", false, flipped)
+			for _, form := range []byte{0xc6, 0xdb, 0xdd, 0xdf} {
+				for _, n := range []string{"\x80\x00\x00\x00", "\xff\xff\xff\xff"} {
+					check("length", false, append(append(append(bytes.Clone(d.good[:at]), form), n...), d.good[at:]...))
+				}
+			}
+		}
+		check("nested", true, bytes.Repeat([]byte{0x91}, 1<<20))
+		check("one more byte", true, append(bytes.Clone(d.good), 0))
+	}
 }
