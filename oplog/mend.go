@@ -122,15 +122,27 @@ func (l *Log) suspectChain(err error) {
 	}
 }
 
+// suspectAt remembers a place and wakes who waits for changes.
 func (l *Log) suspectAt(p place) {
+	if l.noteSuspect(p) == 1 {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		close(l.changed)
+		l.changed = make(chan struct{})
+	}
+}
+
+func (l *Log) noteSuspect(p place) (n int) {
 	l.suspects.Lock()
 	defer l.suspects.Unlock()
 	if l.suspects.at == nil {
 		l.suspects.at = map[place]bool{}
 	}
-	if len(l.suspects.at) < maxSuspects {
-		l.suspects.at[p] = true
+	if l.suspects.known[p] || l.suspects.at[p] || len(l.suspects.at) >= maxSuspects {
+		return 0
 	}
+	l.suspects.at[p] = true
+	return len(l.suspects.at)
 }
 
 // Suspects is the number of entries that did not verify and that SettleDamage
@@ -162,8 +174,16 @@ func (l *Log) SettleDamage(ctx context.Context) (marked int, err error) {
 	if err := l.wait(ctx, j.waiter); err != nil {
 		return 0, err
 	}
+	l.suspects.Lock()
+	if l.suspects.known == nil || len(l.suspects.known) > maxSuspects {
+		l.suspects.known = map[place]bool{}
+	}
+	for _, p := range j.known {
+		l.suspects.known[p] = true
+	}
+	l.suspects.Unlock()
 	for _, p := range j.unknown {
-		l.suspectAt(p) // once the one after it is back its hash is known
+		l.noteSuspect(p) // once the one after it is back its hash is known
 	}
 	return j.marked, nil
 }
@@ -171,6 +191,7 @@ func (l *Log) SettleDamage(ctx context.Context) (marked int, err error) {
 type markJob struct {
 	waiter
 	list    []place
+	known   []place // noted as damaged, now or before
 	unknown []place
 	marked  int
 }
@@ -179,7 +200,7 @@ func (j *markJob) size() int { return 0 }
 func (j *markJob) accept()   {}
 
 func (j *markJob) apply(g *group) (bool, error) {
-	j.unknown, j.marked = nil, 0
+	j.known, j.unknown, j.marked = nil, nil, 0
 	for _, p := range j.list {
 		if p.lane >= g.nlanes || p.seq > g.peek(p.lane).tip.Seq {
 			continue
@@ -195,9 +216,11 @@ func (j *markJob) apply(g *group) (bool, error) {
 			return false, err
 		case !known:
 			j.unknown = append(j.unknown, p)
+			continue
 		case marked:
 			j.marked++
 		}
+		j.known = append(j.known, p)
 	}
 	return false, nil
 }

@@ -229,12 +229,19 @@ func (l *Log) PutOwed(ctx context.Context, h Hash, exact []byte) error {
 	if err := l.submit(ctx, j); err != nil {
 		return err
 	}
-	return l.wait(ctx, j.waiter)
+	if err := l.wait(ctx, j.waiter); err != nil {
+		return err
+	}
+	l.suspects.Lock()
+	defer l.suspects.Unlock()
+	delete(l.suspects.known, j.at)
+	return nil
 }
 
 type owedJob struct {
 	waiter
-	e *Entry
+	e  *Entry
+	at place // where it was put
 }
 
 func (j *owedJob) size() int { return j.e.Size() }
@@ -251,6 +258,7 @@ func (j *owedJob) apply(g *group) (bool, error) {
 	if err != nil {
 		return false, fatal(err)
 	}
+	j.at = p
 	paid, err := g.pay(p, j.e)
 	if err == nil && !paid {
 		err = ErrNotOwed

@@ -275,7 +275,12 @@ func (l *Log) Aside(limit int) ([]Aside, error) {
 		if len(out) >= limit {
 			return false, nil
 		}
-		e, _, err := getEntry(kv.get, place{binary.BigEndian.Uint32(key[1:]), binary.BigEndian.Uint64(key[5:])})
+		p := place{binary.BigEndian.Uint32(key[1:]), binary.BigEndian.Uint64(key[5:])}
+		e, _, err := getEntry(kv.get, p)
+		if errors.Is(err, ErrDamaged) || errors.Is(err, ErrNotFound) {
+			l.suspectAt(p) // it is listed as owed
+			return true, nil
+		}
 		if err != nil {
 			return false, err
 		}

@@ -82,7 +82,7 @@ func storeError(dir string, err error) error {
 			Hint: "use the running owner, or stop it first", Err: err}
 	case errors.Is(err, oplog.ErrDamaged):
 		return &Error{Code: CodeStoreDamaged, Field: dir, Message: "the store in " + dir + " is damaged",
-			Hint: "restore a backup, or move the directory away and join the mesh again", Err: err}
+			Hint: "move the replica's home away, whole, and start afresh: join again from another replica, which gives back what was synced, or restore a backup; what neither holds is only in the damaged files", Err: err}
 	case errors.Is(err, oplog.ErrKey):
 		return &Error{Code: CodeKeyDamaged, Field: dir, Message: "the store key does not open the store in " + dir,
 			Hint: "put the key file that belongs to this store back", Err: err}

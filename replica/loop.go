@@ -293,6 +293,7 @@ func (r *Replica) react() {
 		changed := r.log.Changed()
 		r.seal()
 		r.reactOnce()
+		r.mend()
 		select { // let commits gather
 		case <-time.After(reactGap):
 		case <-r.ctx.Done():

@@ -24,7 +24,8 @@ type Status struct {
 	Held        []oplog.Aside // at most 100, as Quarantined
 	Quarantined []oplog.Aside
 	HeldTotal   int
-	Owed        int // entries that came without their payload, which is asked of peers (T5)
+	Owed        int // entries without their payload, which is asked of peers (T5), damaged ones included
+	Damage      oplog.Damage
 	Views       []oplog.ViewInfo
 	Entries     uint64 // held of all origins
 	Forks       []ForkStatus
@@ -72,6 +73,10 @@ func (r *Replica) Status() (Status, error) {
 	self := r.log.Self()
 	s := Status{Label: r.Label(), Key: r.key, Origin: self.ID, Mesh: r.Mesh(), Addresses: r.Addresses(),
 		HeldTotal: r.log.Held(), Owed: r.log.OwedTotal(), Views: r.log.Views(), Entries: r.log.Frontier().Total(), Forks: core.Forks, Doubt: r.log.Doubt(), Paused: core.Paused}
+	var err error
+	if s.Damage, err = r.log.Damage(); err != nil {
+		return s, storeError(r.cfg.Dir, err)
+	}
 	asides, err := r.log.Aside(2 * maxAsides)
 	if err != nil {
 		return s, storeError(r.cfg.Dir, err)

@@ -121,6 +121,9 @@ func (s *Service) verify(ctx context.Context, o Owner, progress func(done, total
 	if err != nil {
 		return nil, err
 	}
+	if _, err := o.Log().SettleDamage(ctx); err != nil { // what is damaged is asked of peers from here on
+		return nil, err
+	}
 	out := Verified{Entries: v.Entries, Payloads: v.Payloads, Heads: v.Heads, Rows: v.Rows, More: v.More, Findings: []string{}, InViews: []string{}, Views: logViews(o.Log())}
 	for _, f := range v.Findings {
 		out.Findings = append(out.Findings, f.String())
@@ -133,11 +136,11 @@ func (s *Service) verify(ctx context.Context, o Owner, progress func(done, total
 	return out, nil
 }
 
-// AsideEntry is an entry that is stored and relayed but in no view.
+// AsideEntry is an entry that is in no view or, if damaged, not to be read.
 type AsideEntry struct {
 	ID      string `json:"id"`
 	Hash    string `json:"hash_tag"` // first 16 hex digits of its hash
-	State   string `json:"state"`    // held or quarantined
+	State   string `json:"state"`    // held, quarantined, owed or damaged
 	Kind    string `json:"kind"`
 	Author  string `json:"author,omitempty"`
 	Origin  string `json:"origin"` // label of the replica that wrote it, else the origin's id
@@ -153,6 +156,7 @@ type AsideList struct {
 	Entries     []AsideEntry `json:"entries"`
 	Held        int          `json:"held"`
 	Quarantined int          `json:"quarantined"`
+	Owed        int          `json:"owed"` // all without their payload, held and damaged ones included
 	More        bool         `json:"more,omitempty"`
 }
 
@@ -178,10 +182,31 @@ func (s *Service) listAside(_ context.Context, o Owner, _ struct{}) (out AsideLi
 				e.LeadMS = lead
 				e.Release = timeText(a.Ref.Time().Time().Add(-o.Log().Bound()))
 			}
+		} else if a.Owed {
+			e.State = "owed"
 		} else {
 			out.Quarantined++
 		}
 		out.Entries = append(out.Entries, e)
+	}
+	out.Owed = o.Log().OwedTotal()
+	for after, more := "", out.Owed > 0; more && !out.More; more = after != "" {
+		var owed []oplog.OwedEntry
+		if owed, after, err = o.Log().Owed(after, maxAsideList); err != nil {
+			return out, err
+		}
+		for _, e := range owed {
+			if !e.Damaged {
+				continue // in the list above
+			}
+			if out.More = len(out.Entries) >= maxAsideList; out.More {
+				break
+			}
+			tag := e.Ref.Tag()
+			out.Entries = append(out.Entries, AsideEntry{ID: logstream.EventID(e.Ref), Hash: hex.EncodeToString(tag[:]), State: "damaged", Kind: e.Kind,
+				Author: e.Author, Origin: originName(o, e.Origin), Seq: e.Seq, Stamp: e.Ref.Stamp().String(),
+				Reason: "its bytes on this disk have changed; it is asked of peers, and given to nobody meanwhile"})
+		}
 	}
 	return out, nil
 }
@@ -380,6 +405,8 @@ type Health struct {
 	Forks       []string    `json:"forks"`
 	Held        int         `json:"held"`
 	Quarantined int         `json:"quarantined"`
+	Owed        int         `json:"owed"` // without their payload, damaged ones included
+	Damage      Damage      `json:"damage"`
 	Paused      bool        `json:"paused"`
 	Flagged     bool        `json:"flagged"`
 	Outlier     bool        `json:"outlier"`
@@ -387,6 +414,13 @@ type Health struct {
 	BoundMS     int64       `json:"bound_ms"`
 	ErasePend   int         `json:"erase_pending"`
 	Peers       []PeerState `json:"peers"`
+}
+
+// Damage counts the entries whose stored bytes did not verify.
+type Damage struct {
+	Found   uint64 `json:"found"`   // ever
+	Mended  uint64 `json:"mended"`  // of these: fetched again from peers, or erased since
+	Waiting int    `json:"waiting"` // for a peer that has them
 }
 
 // PeerState is one peer for `tally doctor`.
@@ -408,6 +442,7 @@ func (s *Service) health(_ context.Context, o Owner, _ struct{}) (Health, error)
 	}
 	h := Health{Label: st.Label, Origin: st.Origin.String(), Mesh: st.Mesh.String(), Addresses: st.Addresses, Entries: st.Entries,
 		Views: logViews(o.Log()), Doubt: st.Doubt, Forks: []string{}, Held: st.HeldTotal, Quarantined: len(st.Quarantined), Paused: st.Paused,
+		Owed: st.Owed, Damage: Damage{Found: st.Damage.Found, Mended: st.Damage.Mended, Waiting: st.Damage.Waiting},
 		Flagged: st.Flagged, Outlier: st.Clock.Outlier, OffsetMS: st.Clock.Offset.Milliseconds(), BoundMS: st.Clock.Bound.Milliseconds(),
 		ErasePend: o.Log().ErasePending(), Peers: []PeerState{}}
 	for _, g := range o.Log().Origins() {

@@ -56,6 +56,7 @@ type Status struct {
 	Clock       Clock
 	Held        int     // entries that wait
 	Quarantined int     // entries that cannot be folded
+	Owed        int     // entries whose payload is asked of peers, damaged ones included
 	Aside       []Aside // the first of both
 	Views       []oplog.ViewInfo
 	Note        string // what a person should know and do, if anything

@@ -37,7 +37,8 @@ type statusResult struct {
 	Clock       clockRow           `json:"clock"`
 	Held        int                `json:"held"`
 	Quarantined int                `json:"quarantined"`
-	Aside       []asideRow         `json:"aside"` // the first of both
+	Owed        int                `json:"owed,omitempty"` // their payload is asked of peers
+	Aside       []asideRow         `json:"aside"`          // the first of both
 	Views       map[string]viewRow `json:"views"`
 	OldNames    []oldName          `json:"old_names,omitempty"`
 	Search      *searchRow         `json:"search,omitempty"`
@@ -95,7 +96,7 @@ func (s *Service) meshStatus(ctx context.Context, _ *call) (any, *Error) {
 		Replica: self.Replica, Label: self.Label, Mesh: self.Mesh,
 		Peers: make([]peerRow, 0, len(st.Peers)),
 		Clock: clockRow{HLC: st.Clock.HLC, Wall: timeText(st.Clock.Wall), BoundMS: st.Clock.Bound.Milliseconds(), Outlier: st.Clock.Outlier},
-		Held:  st.Held, Quarantined: st.Quarantined, Aside: []asideRow{},
+		Held:  st.Held, Quarantined: st.Quarantined, Owed: st.Owed, Aside: []asideRow{},
 		Views: map[string]viewRow{},
 		Note:  st.Note, OldNames: old,
 	}

@@ -152,6 +152,9 @@ func (d *doctor) run(ctx context.Context) {
 	}
 	d.d.Before = &mainCounts{health.Entries, health.Views}
 	d.log(ctx, c)
+	if h, err := look(ctx, c); err == nil { // reading it through may have found some
+		d.damage(&h)
+	}
 	d.continuity(&health)
 	d.aside(&health)
 	d.clock(&health)
@@ -228,7 +231,7 @@ func (d *doctor) log(ctx context.Context, c *server.Client) {
 		return
 	}
 	if v.InLog > 0 {
-		d.add("log", checkFail, "tally log verify lists them; restore a backup, or join again from a fresh home: what was synced is on the peers",
+		d.add("log", checkFail, "tally log verify lists them; damaged entries are asked of peers by themselves, anything else needs a backup or a fresh home that joins again",
 			"%s of %s, the first: %s", foundText(v.InLog, v.More), pluralOf(v.Entries, "entry", "entries"), v.Findings[0])
 	} else {
 		d.add("log", checkOK, "", "%s and %s verify", pluralOf(v.Entries, "entry", "entries"), plural(v.Heads, "head"))

@@ -125,6 +125,20 @@ func (d *doctor) continuity(h *server.Health) {
 	}
 }
 
+// damage tells of entries whose bytes on this disk have changed.
+func (d *doctor) damage(h *server.Health) {
+	w := h.Damage
+	switch {
+	case w.Found == 0:
+		return
+	case w.Waiting == 0:
+		d.add("damage", checkOK, "look at the disk: bytes on it have changed", "%s damaged, all fetched again from peers", pluralOf(int(w.Found), "entry was", "entries were"))
+	default:
+		d.add("damage", checkFail, "start or connect a replica that holds them; with none, restore a backup with tally restore, or join again from a fresh home",
+			"%s damaged, %d fetched again from peers, %d waiting for a peer", pluralOf(int(w.Found), "entry", "entries"), w.Mended, w.Waiting)
+	}
+}
+
 func (d *doctor) aside(h *server.Health) {
 	if h.Held > 0 {
 		d.add("held", checkWarn, "see tally quarantine", "%s for their time or for their device's admission", pluralOf(h.Held, "entry waits", "entries wait"))
@@ -135,6 +149,9 @@ func (d *doctor) aside(h *server.Health) {
 		d.add("quarantined", checkWarn, "see tally quarantine; a newer version may understand them", "%s cannot be folded", pluralOf(h.Quarantined, "entry", "entries"))
 	} else {
 		d.add("quarantined", checkOK, "", "every entry is understood")
+	}
+	if n := h.Owed - h.Damage.Waiting; n > 0 {
+		d.add("owed", checkWarn, "they are asked of every peer that holds them; see tally quarantine", "%s without the payload", pluralOf(n, "entry came", "entries came"))
 	}
 	if h.ErasePend > 0 {
 		d.add("erase", checkWarn, "it goes on by itself; see tally erase --status", "%s yet to be erased", pluralOf(h.ErasePend, "entry is", "entries are"))

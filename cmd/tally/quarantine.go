@@ -14,7 +14,9 @@ func newQuarantine(a *app) *cobra.Command {
 		Short: "List entries that are kept and passed on, but are in no view, and why",
 		Long: `List what is set aside. Held entries wait: for their time, when they are stamped too
 far ahead of this machine's clock, or for their device's admission. Quarantined
-ones cannot be folded by this version; a newer one may. Neither stops any other.`,
+ones cannot be folded by this version; a newer one may. Owed ones came without their
+payload, which is asked of peers by hash. The bytes of damaged ones have changed on this
+disk: they are asked of peers too, and put back. None stops any other.`,
 		Example: "  tally quarantine\n  tally quarantine --json | jq '.entries[].reason'",
 		Args:    positional(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -29,7 +31,7 @@ ones cannot be folded by this version; a newer one may. Neither stops any other.
 
 func (a *app) printAside(list *server.AsideList) error {
 	if len(list.Entries) == 0 {
-		fmt.Fprintln(a.Stdout, "nothing is held or quarantined")
+		fmt.Fprintln(a.Stdout, "nothing is held, quarantined or owed")
 		return nil
 	}
 	var rows [][]string

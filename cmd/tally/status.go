@@ -23,6 +23,7 @@ type meshStatus struct {
 	Peers       []peerInfo `json:"peers"`
 	Held        count      `json:"held"`
 	Quarantined count      `json:"quarantined"`
+	Owed        count      `json:"owed"`
 	Search      *struct {
 		Documents count    `json:"documents"`
 		Behind    count    `json:"behind"`
@@ -120,6 +121,14 @@ func withProcess(st server.ProcessStatus) json.RawMessage {
 	return append(append(bytes.Clone(status[:len(status)-1]), ','), process[1:]...)
 }
 
+// owedText names what is owed, when there is any.
+func owedText(n count) string {
+	if n == "" || n == "0" {
+		return ""
+	}
+	return ", owed " + string(n) + " (asked of peers; see tally quarantine)"
+}
+
 func (a *app) printStatus(m meshStatus, p server.ProcessStatus) error {
 	fmt.Fprintf(a.Stdout, "replica %s (%s), mesh %s, pid %d, version %s\n", m.Label, m.Replica, m.Mesh, p.PID, p.Version)
 	if p.HTTP != "" {
@@ -128,7 +137,7 @@ func (a *app) printStatus(m meshStatus, p server.ProcessStatus) error {
 	if m.Note != "" {
 		fmt.Fprintln(a.Stdout, oneLine(m.Note, 300))
 	}
-	fmt.Fprintf(a.Stdout, "held %s, quarantined %s\n", m.Held, m.Quarantined)
+	fmt.Fprintf(a.Stdout, "held %s, quarantined %s%s\n", m.Held, m.Quarantined, owedText(m.Owed))
 	if q := m.Search; q != nil {
 		fmt.Fprintf(a.Stdout, "search: %s, %s behind, kept in %s\n", q.Documents.of("document", "documents"), q.Behind.of("entry", "entries"), oneLine(q.Kept, 40))
 		for _, why := range q.Rebuilt {
