@@ -73,7 +73,7 @@ first, then the loser takes it.`,
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&f.undo, "undo", "", "id of a lost side: append what restores it")
-	fs.StringVar(&f.kind, "kind", "", "only claim, import, summary, fact, checkpoint or label")
+	fs.StringVar(&f.kind, "kind", "", "only claim, import, summary, turn, fact, checkpoint or label")
 	fs.IntVar(&f.limit, "limit", 0, "at most so many, 1..500 (default 50)")
 	fs.StringVar(&f.cursor, "cursor", "", "go on after a page: its next_cursor")
 	return cmd

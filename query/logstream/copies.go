@@ -1,35 +1,28 @@
 package logstream
 
 import (
-	"fmt"
-
 	"tallystick/oplog"
+	"tallystick/query/imported"
+	"tallystick/query/internal/copies"
 )
+
+// imports are the rows of imported events and acks, k and d of the view.
+var imports = copies.Rows{View: ViewName, Ref: oplog.RefOf}
+
+// Copy is an entry that does not count because an earlier one has the same
+// key, beside the one that counts (M3).
+type Copy = copies.Copy
+
+// Imported returns the entry that counts for an import key, and whether there
+// is one.
+func Imported(views oplog.Views, key imported.Key) (oplog.Ref, bool, error) {
+	return imports.Counts(views.View(ViewName), key.Hash())
+}
 
 // CopyPage lists what was folded away as a copy, in a fixed order, from behind
 // a place on; next is the place behind the page, nil at the end.
 func CopyPage(views oplog.Views, after []byte, limit int) (out []Copy, next []byte, err error) {
-	r := views.View(ViewName)
-	var start, last []byte
-	if after != nil {
-		start = append([]byte{rowCopy}, after...)
-	}
-	err = r.Scan([]byte{rowCopy}, start, false, func(key, _ []byte) (bool, error) {
-		if len(key) != 1+16+oplog.RefSize {
-			return false, fmt.Errorf("logstream: copy row of %d bytes", len(key))
-		}
-		if string(key[1:]) == string(after) {
-			return true, nil
-		}
-		if len(out) == limit {
-			next = last
-			return false, nil
-		}
-		counts, _, err := keyRef(r, [16]byte(key[1:17]))
-		out, last = append(out, Copy{Copy: oplog.Ref(key[17:]), Counts: counts}), append([]byte{}, key[1:]...)
-		return err == nil, err
-	})
-	return out, next, err
+	return imports.Page(views, after, limit)
 }
 
 // CountsFor is the entry that counts in the place of a copy, and whether the
@@ -43,6 +36,6 @@ func CountsFor(views oplog.Views, e *oplog.Entry) (counts oplog.Ref, isCopy bool
 	if !ok {
 		return counts, false, nil
 	}
-	counts, ok, err = keyRef(views.View(ViewName), key)
+	counts, ok, err = imports.Counts(views.View(ViewName), key)
 	return counts, ok && counts != e.Ref(), err
 }

@@ -49,7 +49,7 @@ func Documents(snap oplog.Snapshot, e *oplog.Entry) ([]document.Document, error)
 	if !ok {
 		return documentOf(e, &raw), nil
 	}
-	first, ok, err := keyRef(snap.View(ViewName), key)
+	first, ok, err := imports.Counts(snap.View(ViewName), key)
 	if err != nil || !ok {
 		return nil, err
 	}

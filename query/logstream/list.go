@@ -309,7 +309,7 @@ func (l *lister) offer(e *oplog.Entry, arrival uint64) (more bool, err error) {
 		return true, nil
 	}
 	if key, ok := raw.dedup(); ok {
-		counts, _, err := keyRef(l.view, key)
+		counts, _, err := imports.Counts(l.view, key)
 		if err != nil {
 			return false, err
 		}

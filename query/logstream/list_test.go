@@ -348,7 +348,7 @@ func TestImportsFoldToTheEarliest(t *testing.T) {
 				t.Errorf("%+v: %q", f, got)
 			}
 		}
-		copies, err := logstream.Copies(r, 10)
+		copies, _, err := logstream.CopyPage(r, nil, 10)
 		if err != nil || len(copies) != 1 || copies[0].Copy != second.Ref() || copies[0].Counts != first.Ref() {
 			t.Errorf("M3: copies %+v %v", copies, err)
 		}

@@ -7,7 +7,6 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"tallystick/oplog"
-	"tallystick/query/imported"
 )
 
 // ViewName is the name of this domain's view.
@@ -27,8 +26,6 @@ const (
 	rowTo    = 't'
 	rowCor   = 'c'
 	rowIn    = 's'
-	rowKey   = 'k'
-	rowCopy  = 'd'
 )
 
 // print is the fingerprint of an event: hashes of what pages filter by.
@@ -86,7 +83,7 @@ func (View) Apply(tx oplog.Tx, e *oplog.Entry) error {
 	}
 	ref, p := e.Ref(), raw.print(e.Author)
 	if key, ok := raw.dedup(); ok {
-		counts, err := takeKey(tx, key, ref)
+		counts, err := imports.Take(tx, key, ref, ref[:], func(was []byte) error { return unlist(tx, oplog.Ref(was)) })
 		if err != nil || !counts {
 			return err
 		}
@@ -94,38 +91,16 @@ func (View) Apply(tx oplog.Tx, e *oplog.Entry) error {
 	return eachRow(ref, p, func(key []byte) error { return tx.Insert(key, p[:]) })
 }
 
-// takeKey settles which of several copies counts and reports whether it is
-// this one. A copy that counted until now loses its rows.
-func takeKey(tx oplog.Tx, key [16]byte, ref oplog.Ref) (counts bool, err error) {
-	row := append([]byte{rowKey}, key[:]...)
-	v, err := tx.Get(row)
-	if isNotFound(err) {
-		return true, tx.Insert(row, ref[:])
-	}
+// unlist takes the index rows of an event away.
+func unlist(tx oplog.Tx, ref oplog.Ref) error {
+	old, err := tx.Get(refRow(rowEvent, ref))
 	if err != nil {
-		return false, err
-	}
-	first, err := oplog.RefOf(v)
-	if err != nil {
-		return false, fmt.Errorf("logstream: import row: %w", err)
-	}
-	if first.Compare(ref) <= 0 {
-		return false, tx.Insert(copyRow(key, ref), nil)
-	}
-	old, err := tx.Get(refRow(rowEvent, first))
-	if err != nil {
-		return false, fmt.Errorf("logstream: row of an earlier import: %w", err)
+		return fmt.Errorf("logstream: row of an earlier import: %w", err)
 	}
 	if len(old) != printLen {
-		return false, fmt.Errorf("logstream: print of %d bytes", len(old))
+		return fmt.Errorf("logstream: print of %d bytes", len(old))
 	}
-	if err := eachRow(first, print(old), tx.Delete); err != nil {
-		return false, err
-	}
-	if err := tx.Insert(copyRow(key, first), nil); err != nil {
-		return false, err
-	}
-	return true, tx.Set(row, ref[:])
+	return eachRow(ref, print(old), tx.Delete)
 }
 
 // eachRow calls fn for the keys of an event's index rows.
@@ -153,64 +128,10 @@ func refRow(table byte, ref oplog.Ref) []byte {
 	return append(append(make([]byte, 0, 1+oplog.RefSize), table), ref[:]...)
 }
 
-func copyRow(key [16]byte, ref oplog.Ref) []byte {
-	return append(append(append(make([]byte, 0, 1+16+oplog.RefSize), rowCopy), key[:]...), ref[:]...)
-}
-
 func hashRow(table byte, h uint64) []byte {
 	return binary.BigEndian.AppendUint64(append(make([]byte, 0, 9), table), h)
 }
 
 func streamRow(h uint32) []byte {
 	return binary.BigEndian.AppendUint32(append(make([]byte, 0, 5+oplog.RefSize), rowIn), h)
-}
-
-// Imported returns the entry that counts for an import key, and whether there
-// is one.
-func Imported(views oplog.Views, key imported.Key) (oplog.Ref, bool, error) {
-	h := key.Hash()
-	return keyRef(views.View(ViewName), h)
-}
-
-func keyRef(r oplog.Reader, h [16]byte) (oplog.Ref, bool, error) {
-	v, err := r.Get(append([]byte{rowKey}, h[:]...))
-	if isNotFound(err) {
-		return oplog.Ref{}, false, nil
-	}
-	if err != nil {
-		return oplog.Ref{}, false, err
-	}
-	ref, err := oplog.RefOf(v)
-	return ref, err == nil, err
-}
-
-// Copy is an entry that does not count because an earlier one has the same
-// key, beside the one that counts (M3).
-type Copy struct {
-	Copy, Counts oplog.Ref
-}
-
-// Copies lists what was folded away as a copy, at most limit of them.
-func Copies(views oplog.Views, limit int) ([]Copy, error) {
-	r := views.View(ViewName)
-	var out []Copy
-	err := r.Scan([]byte{rowCopy}, nil, false, func(key, _ []byte) (bool, error) {
-		if len(out) == limit {
-			return false, nil
-		}
-		if len(key) != 1+16+oplog.RefSize {
-			return false, fmt.Errorf("logstream: copy row of %d bytes", len(key))
-		}
-		ref, err := oplog.RefOf(key[17:])
-		if err != nil {
-			return false, err
-		}
-		counts, _, err := keyRef(r, [16]byte(key[1:17]))
-		if err != nil {
-			return false, err
-		}
-		out = append(out, Copy{Copy: ref, Counts: counts})
-		return true, nil
-	})
-	return out, err
 }

@@ -17,5 +17,5 @@ func ExampleList() {
 	}
 	_ = show
 	fmt.Println(merges.Kinds())
-	// Output: [claim import summary fact checkpoint label]
+	// Output: [claim import summary turn fact checkpoint label]
 }

@@ -70,7 +70,7 @@ type Source interface {
 
 // Sources are all domains that discard, in the order in which they are listed.
 func Sources() []Source {
-	return []Source{claims{}, events{}, summaries{}, facts{}, checkpoints{}, labels{}}
+	return []Source{claims{}, events{}, summaries, turns, facts{}, checkpoints{}, labels{}}
 }
 
 // Kinds lists the kinds of merge.
@@ -156,7 +156,7 @@ func List(snap oplog.Snapshot, env Env, f Filter) (Page, error) {
 	return page, nil
 }
 
-const cursorPrefix = "merges 1 "
+const cursorPrefix = "merges 2 "
 
 func cursorOf(source int, after []byte) string {
 	return base64.RawURLEncoding.EncodeToString(append([]byte(cursorPrefix+string(rune('0'+source))), after...))

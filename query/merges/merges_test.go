@@ -11,11 +11,13 @@ import (
 	"tallystick/oplog"
 	"tallystick/query"
 	"tallystick/query/claim"
+	"tallystick/query/identity"
 	"tallystick/query/imported"
 	"tallystick/query/internal/viewtest"
 	"tallystick/query/logstream"
 	"tallystick/query/memory"
 	"tallystick/query/merges"
+	"tallystick/query/rawmemory"
 	"tallystick/query/refusal"
 	"tallystick/query/summary"
 )
@@ -221,6 +223,7 @@ func TestM3_Imports(t *testing.T) {
 			Type: logstream.TypeRequest, Stream: "project/x", Room: "delegation", Status: "open", Body: body, Import: key(id, "request"),
 		})))
 		l.Add(viewtest.One(summary.NewOp(l.Author, summary.Summary{Title: body, Text: "t", Identities: []string{}, Timestamp: "2026-01-02T03:04:05Z", Import: key(id, "summary")})))
+		l.Add(viewtest.One(rawmemory.NewOp(l.Author, rawmemory.Turn{Session: "s", Prompt: body, Identities: []string{}, ToolCalls: -1, Timestamp: "2026-01-02T03:04:05Z", Import: key(id, "turn")})))
 	}
 	add(a, "bd-1", "same")
 	add(a, "bd-2", "one text")
@@ -229,7 +232,7 @@ func TestM3_Imports(t *testing.T) {
 	add(b, "bd-2", "another text")
 	viewtest.Meet(a, b)
 	p := list(a, merges.Filter{})
-	if p.Count != 4 {
+	if p.Count != 6 {
 		t.Fatalf("%+v", p)
 	}
 	for _, m := range p.Merges {
@@ -253,6 +256,18 @@ func TestM3_Imports(t *testing.T) {
 		}
 		return err
 	})
+	a.Read(func(s oplog.Snapshot) error {
+		page, err := rawmemory.Session(s, rawmemory.SessionQuery{Filter: identity.Filter{All: true}, Session: "s"})
+		var prompts []string
+		for _, m := range page.Memories {
+			prompts = append(prompts, m.Prompt)
+		}
+		slices.Sort(prompts)
+		if !slices.Equal(prompts, []string{"another text", "one text", "same"}) {
+			t.Errorf("turns %q", prompts)
+		}
+		return err
+	})
 	// Pages of one go through all, kind by kind.
 	var seen []string
 	for f := (merges.Filter{Limit: 1}); ; {
@@ -267,7 +282,7 @@ func TestM3_Imports(t *testing.T) {
 			t.Fatal("no end")
 		}
 	}
-	if len(seen) != 4 || len(list(a, merges.Filter{Kind: "summary"}).Merges) != 2 {
+	if len(seen) != 6 || len(list(a, merges.Filter{Kind: "summary"}).Merges) != 2 || len(list(a, merges.Filter{Kind: "turn"}).Merges) != 2 {
 		t.Errorf("pages give %v", seen)
 	}
 	for _, f := range []merges.Filter{{Kind: "x"}, {Limit: 501}, {Limit: -1}, {Cursor: "x"}} {

@@ -2,7 +2,6 @@ package merges
 
 import (
 	"bytes"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,7 +14,6 @@ import (
 	"tallystick/query/logstream"
 	"tallystick/query/memory"
 	"tallystick/query/refusal"
-	"tallystick/query/summary"
 )
 
 // claims are claims that lost.
@@ -206,83 +204,6 @@ func withUndo(meta json.RawMessage, id string) (json.RawMessage, error) {
 	}
 	fields["undo_of"] = json.RawMessage(fmt.Sprintf("%q", id))
 	return json.Marshal(fields)
-}
-
-// summaries are copies of imported summaries.
-type summaries struct{}
-
-func (summaries) Kind() string { return "summary" }
-
-func (summaries) List(snap oplog.Snapshot, _ Env, after []byte, limit int) (list []Merge, next []byte, err error) {
-	copies, next, err := summary.CopyPage(snap, after, limit)
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, c := range copies {
-		m := Merge{ID: summary.ID(c.Copy), Kind: "summary", Rule: ruleImport}
-		a, err := snap.Entry(c.Copy)
-		if err != nil {
-			return nil, nil, fmt.Errorf("merges: copy: %w", err)
-		}
-		b, err := snap.Entry(c.Counts)
-		if err != nil {
-			return nil, nil, fmt.Errorf("merges: what counts: %w", err)
-		}
-		var key imported.Key
-		if m.Lost, key, err = summarySide(&a); err != nil {
-			return nil, nil, err
-		}
-		if m.Kept, _, err = summarySide(&b); err != nil {
-			return nil, nil, err
-		}
-		m.About, m.Same = aboutKey(key), bytes.Equal(a.Body, b.Body)
-		m.Undo = undoImport(m.Same)
-		list = append(list, m)
-	}
-	return list, next, nil
-}
-
-func summarySide(e *oplog.Entry) (s Side, key imported.Key, err error) {
-	s = Side{ID: summary.ID(e.Ref()), Author: e.Author, HLC: e.Ref().Stamp().String(), At: logstream.FormatTime(carried.Stamp(e).Time())}
-	if !e.Present() {
-		return s, key, nil // erased
-	}
-	v, err := summary.Decode(e)
-	s.What = cut(v.Title)
-	return s, v.Import, err
-}
-
-func (summaries) Undo(snap oplog.Snapshot, _ Env, author, id string) (u Undo, ok bool, err error) {
-	text, ok := strings.CutPrefix(id, "sum_")
-	prefix, bad := hex.DecodeString(text)
-	if !ok || bad != nil || len(prefix) != 8 {
-		return u, false, nil
-	}
-	e, err := snap.ByHash(prefix)
-	if errors.Is(err, oplog.ErrNotFound) || err == nil && (e.Kind != summary.Kind || !e.Present()) {
-		return u, false, nil
-	}
-	if err != nil {
-		return u, false, err
-	}
-	s, err := summary.Decode(&e)
-	if err != nil || s.Import.IsZero() {
-		return u, false, err
-	}
-	counts, ok, err := summary.Imported(snap, s.Import)
-	if err != nil || !ok || counts == e.Ref() {
-		return u, false, err
-	}
-	kept, err := snap.Entry(counts)
-	if err != nil {
-		return u, true, fmt.Errorf("merges: what counts: %w", err)
-	}
-	if bytes.Equal(e.Body, kept.Body) {
-		return u, true, nothingLost(id, true)
-	}
-	s.Import = imported.Key{}
-	op, err := summary.NewOp(author, s)
-	return Undo{Ops: []oplog.Op{op}, What: "added what " + id + " says as a summary of its own"}, true, err
 }
 
 // facts are facts that were updated or forgotten by somebody who had not seen

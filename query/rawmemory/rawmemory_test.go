@@ -359,7 +359,7 @@ func TestImportsCountOnce(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	b.Read(func(s oplog.Snapshot) error {
-		list, err := Copies(s, 10)
+		list, _, err := CopyPage(s, nil, 10)
 		if err != nil || len(list) != 1 || ID(list[0].Copy) != second || ID(list[0].Counts) != first {
 			t.Errorf("copies %+v, %v", list, err)
 		}

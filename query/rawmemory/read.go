@@ -482,15 +482,14 @@ func Documents(snap oplog.Snapshot, e *oplog.Entry) ([]document.Document, error)
 	if first != e.Ref() {
 		out = append(out, document.Document{ID: ID(e.Ref()), Ref: e.Ref(), Kind: Kind, State: document.Erased})
 	}
-	h := t.Import.Hash()
-	err = snap.View(ViewName).Scan(row(rowCopy, h[:]), nil, false, func(k, _ []byte) (bool, error) {
-		if ref := oplog.Ref(k[len(k)-oplog.RefSize:]); ref != e.Ref() {
-			out = append(out, document.Document{ID: ID(ref), Ref: ref, Kind: Kind, State: document.Erased})
-		}
-		return true, nil
-	})
+	others, err := imports.Others(snap.View(ViewName), t.Import.Hash())
 	if err != nil {
 		return nil, err
+	}
+	for _, ref := range others {
+		if ref != e.Ref() {
+			out = append(out, document.Document{ID: ID(ref), Ref: ref, Kind: Kind, State: document.Erased})
+		}
 	}
 	if first == e.Ref() {
 		return append(out, documentOf(first, &t)), nil

@@ -9,7 +9,6 @@ import (
 
 	"tallystick/oplog"
 	"tallystick/query/identity"
-	"tallystick/query/imported"
 	"tallystick/query/internal/pack"
 )
 
@@ -29,8 +28,6 @@ const (
 	rowSession = 's'
 	rowCounts  = 'n'
 	rowInside  = 'c'
-	rowKey     = 'k'
-	rowCopy    = 'd'
 )
 
 // item is what the rows of one turn are made of.
@@ -83,39 +80,18 @@ func (View) Apply(tx oplog.Tx, e *oplog.Entry) error {
 	}
 	it := item{ref: e.Ref(), millis: t.millis(e.Ref()), session: t.Session, identities: t.Identities}
 	if !t.Import.IsZero() {
-		counts, err := takeKey(tx, t.Import.Hash(), &it)
+		counts, err := imports.Take(tx, t.Import.Hash(), it.ref, it.bytes(), func(was []byte) error {
+			first, err := parseItem(was)
+			if err != nil {
+				return err
+			}
+			return first.put(tx, -1)
+		})
 		if err != nil || !counts {
 			return err
 		}
 	}
 	return it.put(tx, 1)
-}
-
-// takeKey settles which of several copies counts and reports whether it is
-// this one.
-func takeKey(tx oplog.Tx, h [16]byte, it *item) (counts bool, err error) {
-	k := row(rowKey, h[:])
-	v, err := tx.Get(k)
-	if errors.Is(err, oplog.ErrNotFound) {
-		return true, tx.Insert(k, it.bytes())
-	}
-	if err != nil {
-		return false, err
-	}
-	first, err := parseItem(v)
-	if err != nil {
-		return false, err
-	}
-	if first.ref.Compare(it.ref) <= 0 {
-		return false, tx.Insert(row(rowCopy, h[:], it.ref[:]), nil)
-	}
-	if err := first.put(tx, -1); err != nil {
-		return false, err
-	}
-	if err := tx.Insert(row(rowCopy, h[:], first.ref[:]), nil); err != nil {
-		return false, err
-	}
-	return true, tx.Set(k, it.bytes())
 }
 
 func (it *item) bytes() []byte {
@@ -198,44 +174,4 @@ func addCounts(tx oplog.Tx, k []byte, delta int64, bad bool) error {
 	}
 	v := binary.BigEndian.AppendUint64(nil, uint64(c.all))
 	return tx.Set(k, binary.BigEndian.AppendUint64(v, uint64(c.bad)))
-}
-
-// Imported returns the entry that counts for an import key, and whether there
-// is one.
-func Imported(views oplog.Views, key imported.Key) (oplog.Ref, bool, error) {
-	h := key.Hash()
-	v, err := views.View(ViewName).Get(row(rowKey, h[:]))
-	if errors.Is(err, oplog.ErrNotFound) {
-		return oplog.Ref{}, false, nil
-	}
-	if err != nil {
-		return oplog.Ref{}, false, err
-	}
-	it, err := parseItem(v)
-	return it.ref, err == nil, err
-}
-
-// Copy is an entry that does not count because an earlier one has the same
-// import key, beside the one that counts (M3).
-type Copy struct{ Copy, Counts oplog.Ref }
-
-// Copies lists what was folded away as a copy, at most limit of them.
-func Copies(views oplog.Views, limit int) (out []Copy, err error) {
-	r := views.View(ViewName)
-	err = r.Scan([]byte{rowCopy}, nil, false, func(k, _ []byte) (bool, error) {
-		if len(out) == limit {
-			return false, nil
-		}
-		if len(k) != 17+oplog.RefSize {
-			return false, fmt.Errorf("rawmemory: copy row of %d bytes", len(k))
-		}
-		v, err := r.Get(row(rowKey, k[1:17]))
-		if err != nil {
-			return false, err
-		}
-		it, err := parseItem(v)
-		out = append(out, Copy{Copy: oplog.Ref(k[17:]), Counts: it.ref})
-		return true, err
-	})
-	return out, err
 }

@@ -269,7 +269,7 @@ func TestImportsFoldToTheEarliest(t *testing.T) {
 	if ref, ok, err := summary.Imported(b, key); err != nil || !ok || ref != first.Ref() {
 		t.Errorf("imported %v %v", ok, err)
 	}
-	copies, err := summary.Copies(b, 10)
+	copies, _, err := summary.CopyPage(b, nil, 10)
 	if err != nil || len(copies) != 1 || copies[0].Copy != second.Ref() || copies[0].Counts != first.Ref() {
 		t.Errorf("M3: copies %+v %v", copies, err)
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"tallystick/oplog"
-	"tallystick/query/imported"
 	"tallystick/query/internal/pack"
 )
 
@@ -28,8 +27,6 @@ const (
 	rowIndex    = 'i'
 	rowCategory = 'c'
 	rowCount    = 'n'
-	rowKey      = 'k'
-	rowCopy     = 'd'
 )
 
 // restLen is the length of inverted time, id and Ref: the order of pages.
@@ -76,43 +73,18 @@ func (View) Apply(tx oplog.Tx, e *oplog.Entry) error {
 		it.millis = ms
 	}
 	if !s.Import.IsZero() {
-		counts, err := takeKey(tx, s.Import.Hash(), &it)
+		counts, err := imports.Take(tx, s.Import.Hash(), it.ref, it.bytes(), func(was []byte) error {
+			first, err := parseItem(was)
+			if err != nil {
+				return err
+			}
+			return first.put(tx, -1)
+		})
 		if err != nil || !counts {
 			return err
 		}
 	}
 	return it.put(tx, 1)
-}
-
-// takeKey settles which of several copies counts and reports whether it is
-// this one.
-func takeKey(tx oplog.Tx, h [16]byte, it *item) (counts bool, err error) {
-	row := append([]byte{rowKey}, h[:]...)
-	v, err := tx.Get(row)
-	if errors.Is(err, oplog.ErrNotFound) {
-		return true, tx.Insert(row, it.bytes())
-	}
-	if err != nil {
-		return false, err
-	}
-	first, err := parseItem(v)
-	if err != nil {
-		return false, err
-	}
-	if first.ref.Compare(it.ref) <= 0 {
-		return false, tx.Insert(copyRow(h, it.ref), nil)
-	}
-	if err := first.put(tx, -1); err != nil {
-		return false, err
-	}
-	if err := tx.Insert(copyRow(h, first.ref), nil); err != nil {
-		return false, err
-	}
-	return true, tx.Set(row, it.bytes())
-}
-
-func copyRow(h [16]byte, ref oplog.Ref) []byte {
-	return append(append(append(make([]byte, 0, 17+oplog.RefSize), rowCopy), h[:]...), ref[:]...)
 }
 
 // bytes encodes what is needed to take the rows away again.
@@ -259,47 +231,4 @@ func readCounts(r oplog.Reader, scope string) (c counts, err error) {
 		}
 	}
 	return c, nil
-}
-
-// Imported returns the entry that counts for an import key, and whether there
-// is one.
-func Imported(views oplog.Views, key imported.Key) (oplog.Ref, bool, error) {
-	h := key.Hash()
-	v, err := views.View(ViewName).Get(append([]byte{rowKey}, h[:]...))
-	if errors.Is(err, oplog.ErrNotFound) {
-		return oplog.Ref{}, false, nil
-	}
-	if err != nil {
-		return oplog.Ref{}, false, err
-	}
-	it, err := parseItem(v)
-	return it.ref, err == nil, err
-}
-
-// Copy is an entry that does not count because an earlier one has the same
-// import key, beside the one that counts (M3).
-type Copy struct {
-	Copy, Counts oplog.Ref
-}
-
-// Copies lists what was folded away as a copy, at most limit of them.
-func Copies(views oplog.Views, limit int) ([]Copy, error) {
-	r := views.View(ViewName)
-	var out []Copy
-	err := r.Scan([]byte{rowCopy}, nil, false, func(key, _ []byte) (bool, error) {
-		if len(out) == limit {
-			return false, nil
-		}
-		if len(key) != 1+16+oplog.RefSize {
-			return false, fmt.Errorf("summary: copy row of %d bytes", len(key))
-		}
-		v, err := r.Get(append([]byte{rowKey}, key[1:17]...))
-		if err != nil {
-			return false, fmt.Errorf("summary: import row of a copy: %w", err)
-		}
-		it, err := parseItem(v)
-		out = append(out, Copy{Copy: oplog.Ref(key[17:]), Counts: it.ref})
-		return err == nil, err
-	})
-	return out, err
 }
