@@ -152,15 +152,11 @@ func (c *Client) GetArtifact(ctx context.Context, q ArtifactGet, w io.Writer) (j
 	if err := c.greet(ctx); err != nil {
 		return nil, err
 	}
-	res, err := c.stream(ctx, "artifact/get", bytes.NewReader(encode(q)))
+	res, err := c.open(ctx, "artifact/get", encode(q))
 	if err != nil {
-		return nil, unreachable(err)
+		return nil, err
 	}
 	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		b, _ := io.ReadAll(io.LimitReader(res.Body, maxArgs))
-		return nil, answerError(res.StatusCode, b)
-	}
 	in := bufio.NewReaderSize(res.Body, maxPutLine)
 	line, err := in.ReadBytes('\n')
 	if err != nil {

@@ -221,15 +221,11 @@ func (c *Client) stop(ctx context.Context, q StopRequest) error {
 // Watch calls fn for each batch of events until ctx ends or fn fails. The
 // batch is an object {events, count, next_cursor}.
 func (c *Client) Watch(ctx context.Context, q WatchRequest, fn func(batch json.RawMessage) error) error {
-	res, err := c.send(ctx, http.MethodPost, "watch", encode(q))
+	res, err := c.open(ctx, "watch", encode(q))
 	if err != nil {
-		return unreachable(err)
+		return err
 	}
 	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		b, _ := io.ReadAll(io.LimitReader(res.Body, maxArgs))
-		return answerError(res.StatusCode, b)
-	}
 	lines := bufio.NewScanner(res.Body)
 	lines.Buffer(make([]byte, 64<<10), localBody)
 	lines.Split(wholeLines)
@@ -343,6 +339,20 @@ func (c *Client) send(ctx context.Context, method, verb string, body []byte) (*h
 		return nil, err
 	}
 	return c.dispatch(r)
+}
+
+// open sends a request whose answer is read as it comes. It is not repeated.
+func (c *Client) open(ctx context.Context, verb string, body []byte) (*http.Response, error) {
+	res, err := c.send(ctx, http.MethodPost, verb, body)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	if res.StatusCode != http.StatusOK {
+		defer res.Body.Close()
+		b, _ := io.ReadAll(io.LimitReader(res.Body, maxArgs))
+		return nil, answerError(res.StatusCode, b)
+	}
+	return res, nil
 }
 
 // stream sends a request whose body is not kept in memory.

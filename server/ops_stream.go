@@ -186,15 +186,11 @@ func packError(err error) error {
 
 // Long runs a long call of the owner and tells progress as it comes.
 func (c *Client) Long(ctx context.Context, verb string, q any, progress func(Progress), into any) error {
-	res, err := c.send(ctx, http.MethodPost, "ops/"+verb, encode(q))
+	res, err := c.open(ctx, "ops/"+verb, encode(q))
 	if err != nil {
-		return unreachable(err)
+		return err
 	}
 	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		b, _ := io.ReadAll(io.LimitReader(res.Body, maxArgs))
-		return answerError(res.StatusCode, b)
-	}
 	lines := bufio.NewScanner(res.Body)
 	lines.Buffer(make([]byte, 64<<10), localBody)
 	for lines.Scan() {
@@ -229,15 +225,11 @@ func (c *Client) ExportPack(ctx context.Context, turn bool, w io.Writer) (n oplo
 	if turn {
 		verb += "?turn=1"
 	}
-	res, err := c.send(ctx, http.MethodPost, verb, []byte("{}"))
+	res, err := c.open(ctx, verb, []byte("{}"))
 	if err != nil {
-		return n, unreachable(err)
+		return n, err
 	}
 	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		b, _ := io.ReadAll(io.LimitReader(res.Body, maxArgs))
-		return n, answerError(res.StatusCode, b)
-	}
 	if _, err := io.Copy(w, res.Body); err != nil {
 		return n, fmt.Errorf("export: %w", err)
 	}
