@@ -142,6 +142,19 @@ func (s *Service) mintNow(ctx context.Context, m *minted.Mint) *Error {
 	return nil
 }
 
+// formerFlats are the flat names that a flat one of this host had before the
+// host was renamed. A tuple needs none: its host says no more than its device.
+func (s *Service) formerFlats(name string) (list []string) {
+	agent, flat := strings.CutPrefix(name, s.d.Mesh.Self().Label+"-")
+	if !flat || strings.Contains(name, ":") {
+		return nil
+	}
+	for _, host := range s.formerHosts() {
+		list = append(list, host+"-"+agent)
+	}
+	return list
+}
+
 // IdentityRequest asks which name an agent goes by.
 type IdentityRequest struct {
 	Session Session `json:"session"`

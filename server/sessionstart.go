@@ -90,7 +90,7 @@ func (s *Service) SessionStart(ctx context.Context, session Session) (SessionSta
 			return err
 		}
 		r.Unread = counts.Unread
-		claims, err := claim.List(snap, claim.Filter{Identity: id.Name, Limit: startClaims}, h, s.labeler())
+		claims, err := claim.List(snap, claim.Filter{Identity: id.Name, Limit: startClaims, Formerly: s.formerFlats(id.Name), Host: r.Replica}, h, s.labeler())
 		if err != nil {
 			return err
 		}

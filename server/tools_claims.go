@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"slices"
 	"strings"
 
 	"tallystick/oplog"
@@ -32,8 +33,18 @@ func (s *Service) eventAck(ctx context.Context, c *call) (any, *Error) {
 	}
 	var op oplog.Op
 	var task string
+	former := s.formerFlats(c.id.Name)
 	err := s.d.Log.View(func(snap oplog.Snapshot) (err error) {
 		op, task, err = claim.NewOp(snap, s.d.Log.Self(), c.id.Name, in)
+		if err != nil || former == nil {
+			return err
+		}
+		// A claim that was made before this host was renamed goes on under the
+		// name that it has.
+		t, err := claim.Get(snap, task, h, s.labeler())
+		if err == nil && t.Claim != nil && t.Claim.Origin == s.d.Mesh.Self().Label && slices.Contains(former, t.Claim.Holder) {
+			op, task, err = claim.NewOp(snap, s.d.Log.Self(), t.Claim.Holder, in)
+		}
 		return err
 	})
 	if err != nil {
@@ -181,7 +192,8 @@ func (s *Service) claimList(ctx context.Context, c *call) (any, *Error) {
 	h := s.d.Mesh.Horizon()
 	var all claim.Page
 	err = s.d.Log.View(func(snap oplog.Snapshot) (err error) {
-		f := claim.Filter{Identity: who.Identity, Correlation: a.str("correlation_id"), Stream: a.str("stream"), Limit: claim.MaxLimit}
+		f := claim.Filter{Identity: who.Identity, Correlation: a.str("correlation_id"), Stream: a.str("stream"), Limit: claim.MaxLimit,
+			Formerly: s.formerFlats(who.Identity), Host: s.d.Mesh.Self().Label}
 		all, err = claim.List(snap, f, h, s.labeler())
 		return err
 	})

@@ -156,7 +156,12 @@ func TestI4_ClaimsOutliveARename(t *testing.T) {
 	claude := agent("claude")
 	held := desk.request(agent("asker"), `,"correlation_id":"held"`)
 	raced := desk.request(agent("asker"), `,"correlation_id":"raced"`)
+	flatTask := desk.request(agent("asker"), `,"correlation_id":"flat"`)
 	converge(desk, lap)
+	flat := server.Session{Agent: "codex", Bound: true} // outside a repository
+	if m := lap.ack(flat, flatTask, "claimed"); m["outcome"] != "won" {
+		t.Fatalf("%v", m)
+	}
 	lap.ack(claude, held, "claimed")
 	converge(desk, lap)
 	lap.close()
@@ -181,6 +186,15 @@ func TestI4_ClaimsOutliveARename(t *testing.T) {
 		t.Errorf("it keeps its claim: %v", m)
 	}
 	lap.ack(claude, held, "released")
+	if m := lap.ack(flat, flatTask, "claimed"); m["outcome"] != "joined" {
+		t.Errorf("a flat name claims again: %v", m)
+	}
+	if m := lap.do(flat, "claim_list", `{"identity":"@me"}`); m["count"] != 1.0 {
+		t.Errorf("its claims: %v", m)
+	}
+	if m := lap.ack(flat, flatTask, "released"); m["outcome"] != "recorded" || m["claim"] != nil {
+		t.Errorf("it gives its claim up: %v", m)
+	}
 	desk.open()
 	converge(desk, lap)
 	if m := desk.ack(claude, held, "claimed"); m["outcome"] != "won" {
