@@ -97,6 +97,9 @@ func (g *group) appendOp(op *Op) (Appended, error) {
 			return Appended{}, fatal(err)
 		}
 	}
+	if end, ended := g.endings[g.l.key]; ended {
+		return Appended{}, fmt.Errorf("%w: %s", ErrEnded, end.Reason)
+	}
 	ln, err := g.ownLane()
 	if err != nil {
 		return Appended{}, err

@@ -45,6 +45,7 @@ type Entry struct {
 	Header
 	Hash      Hash
 	stamped   hlc.Timestamp // the header's own stamp where an amend lowered Time; zero otherwise
+	beyond    bool          // stored as void, beyond a cut of its device
 	RawHeader []byte        // exact bytes the hash covers
 	Salt      []byte        // SaltSize bytes, nil when the payload is absent
 	Payload   []byte        // nil when erased or owed

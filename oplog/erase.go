@@ -390,7 +390,7 @@ func (j *rebuildJob) portion(g *group) (done bool, err error) {
 			j.passed = append(j.passed, p)
 			return !g.b.full(), nil
 		}
-		if e.Present() && !gone[e.Hash] {
+		if e.Present() && !e.beyond && !gone[e.Hash] {
 			which, ok := sees[e.Kind]
 			if !ok {
 				which = j.seeing(g, e.Kind)
@@ -435,6 +435,11 @@ func (j *rebuildJob) switchOver(g *group) error {
 		g.swapped = true
 	}
 	g.txs = nil
+	if g.l.cutter != nil && len(j.views) > 0 {
+		if err := g.askEndings(); err != nil { // lines may have come that say more of a cut
+			return fatal(err)
+		}
+	}
 	if err := g.settleAmends(j.amends); err != nil {
 		return fatal(err)
 	}

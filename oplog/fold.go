@@ -222,6 +222,11 @@ func (g *group) judge(ln *lane, e *Entry) (state byte, reason string, err error)
 			return stateQuarantined, "payload: " + err.Error(), nil
 		}
 	}
+	if why, void, err := g.beyond(ln, e.Kind, e.Seq, &e.Hash); err != nil {
+		return 0, "", fatal(err)
+	} else if void {
+		return stateBeyond, why, nil
+	}
 	structural := isStructural(e.Kind)
 	if g.l.cfg.Gate != nil {
 		o := originOf([]*lane{ln}, ln.id == g.l.w.id)
@@ -356,6 +361,9 @@ func (g *group) fold(e *Entry) error {
 		}
 	}
 	if err := g.nameBlobs(e); err != nil {
+		return err
+	}
+	if err := g.refreshEndings(e.Kind); err != nil {
 		return err
 	}
 	if g.l.cfg.Gate != nil && !g.recheck {

@@ -37,6 +37,9 @@ type group struct {
 	owedMoved bool // some became owed, or ceased to be by an erase
 	mended    int  // entries that are back and that the views lack
 
+	endings map[DeviceKey]Ending // never changed in place
+	recut   recut
+
 	answers []answer
 	payload int
 
@@ -51,6 +54,9 @@ type answer struct {
 
 // groupMark is the group before a job.
 type groupMark struct {
+	endings map[DeviceKey]Ending
+	recut   recut
+
 	mark     batchMark
 	lanes    []lane // of group.lanes
 	byID     map[OriginID][]uint32
@@ -75,7 +81,9 @@ type groupMark struct {
 func (l *Log) newGroup(prev *group) *group {
 	g := &group{l: l, prev: prev, lanes: map[uint32]*lane{}, byID: map[OriginID][]uint32{}}
 	defer func() { l.w.spare = nil }()
+	g.endings, g.recut = l.endings, l.recut
 	if prev != nil {
+		g.endings, g.recut = prev.endings, prev.recut
 		g.b = newBatch(prev.b, l.w.spare)
 		g.nlanes, g.arrival, g.held = prev.nlanes, prev.arrival, prev.held
 		g.infos, g.erasing = append([]viewState(nil), prev.infos...), prev.erasing
@@ -97,6 +105,7 @@ func (g *group) mark() {
 		held: g.held, maxSeen: g.maxSeen, ceiling: g.ceiling, recheck: g.recheck, erases: len(g.erases), erasing: g.erasing,
 		blobs: len(g.blobs), amending: g.amending, owed: g.owed, owedMoved: g.owedMoved, mended: g.mended,
 	}
+	m.endings, m.recut = g.endings, g.recut
 	for _, ln := range g.lanes {
 		m.lanes = append(m.lanes, *ln)
 	}
@@ -116,6 +125,7 @@ func (g *group) rollback() {
 	clear(g.byID)
 	maps.Copy(g.byID, m.byID)
 	copy(g.infos, m.infos)
+	g.endings, g.recut = m.endings, m.recut
 	g.nlanes, g.arrival = m.nlanes, m.arrival
 	g.held, g.maxSeen, g.ceiling, g.recheck = m.held, m.maxSeen, m.ceiling, m.recheck
 	g.erases, g.erasing, g.amending = g.erases[:m.erases], m.erasing, m.amending

@@ -307,6 +307,7 @@ func (g *group) admit(ln *lane, e *Entry) error {
 	ln.tip = Tip{Seq: e.Seq, Hash: e.Hash}
 	ln.last, ln.amended = e.Time, false
 	ln.sinceCheck += e.Size()
+	g.branched(ln)
 	return g.arrivedForAmend(e)
 }
 

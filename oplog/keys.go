@@ -10,7 +10,7 @@ import (
 // of reading. A lane is the local number of one branch of one origin; it never
 // leaves the replica.
 //
-//	m <name>               meta: "format", "store", "self", "state"
+//	m <name>               meta: "format", "store", "self", "state", "recut" (ending.go)
 //	o lane4                what a lane is: origin id, device key, incarnation, parent lane, fork seq
 //	e lane4 seq8           an entry: state 1, arrival 8, exact bytes; state with bit 0x10: what an amend makes its stamp 8
 //	a arrival8             lane4 seq8 of the entry that became visible then
@@ -56,6 +56,7 @@ const (
 	stateHeld        = 2 // waits for its time or for its device's admission
 	stateQuarantined = 3 // cannot be folded by this version
 	stateOwed        = 4 // its payload is not here and not erased
+	stateBeyond      = 5 // beyond a cut of its device; keeps the arrival number it had
 )
 
 const (

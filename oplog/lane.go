@@ -156,6 +156,7 @@ func parseStored(value []byte) (Entry, error) {
 	if len(rest) != 0 {
 		return Entry{}, fmt.Errorf("%w: %d bytes after entry", ErrMalformed, len(rest))
 	}
+	e.beyond = value[0]&^amendedFlag == stateBeyond
 	if amended != 0 {
 		e.stamped, e.Time = e.Time, amended
 	}

@@ -123,6 +123,9 @@ type Log struct {
 	all   []int            // indexes of projections that see every kind
 	known map[string]bool  // kinds that a projection understands
 
+	cutter Cutter          // the gate, when it knows endings (T2)
+	acts   map[string]bool // its acts
+
 	content map[string]bool        // kinds whose payload may be erased (T5)
 	namers  map[string][]BlobNamer // kinds whose entries name blobs
 
@@ -150,6 +153,8 @@ type Log struct {
 	owed     int    // entries that are owed
 	mended   int    // entries that were damaged, are back, and that the views lack
 	self     Origin // the own incarnation; without tips before its birth
+	endings  map[DeviceKey]Ending
+	recut    recut
 	reason   string // why the own incarnation is a new one; empty when it is not
 
 	missing   map[Hash]MissingBlob // named and not whole here
@@ -199,6 +204,12 @@ func Open(ctx context.Context, cfg Config) (*Log, error) {
 			if n, ok := p.(BlobNamer); ok {
 				l.namers[k] = append(l.namers[k], n)
 			}
+		}
+	}
+	if c, ok := cfg.Gate.(Cutter); ok {
+		l.cutter, l.acts = c, map[string]bool{}
+		for _, k := range c.Acts() {
+			l.acts[k] = true
 		}
 	}
 	if cfg.InMemory {

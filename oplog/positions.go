@@ -74,7 +74,7 @@ func (s *snapshot) position(lane uint32, end uint64, p *Position) error {
 	held := false
 	err := s.kv.scan(laneKey(tabAside, lane), nil, false, func(key, value []byte) (bool, error) {
 		seq := binary.BigEndian.Uint64(key[5:])
-		if value[0] == stateHeld {
+		if value[0] == stateHeld || value[0] == stateBeyond {
 			p.Seq, held = seq-1, true
 			return false, nil
 		}

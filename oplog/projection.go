@@ -185,7 +185,8 @@ type Aside struct {
 	Author string
 	Reason string
 	Held   bool // waits for its time or its device's admission
-	Owed   bool // waits for its payload; neither: quarantined
+	Owed   bool // waits for its payload; none of these: quarantined
+	Beyond bool // void: beyond the cut of a device that was revoked or has left
 }
 
 // ViewInfo describes a view: a digest of its rows that does not depend on

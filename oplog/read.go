@@ -199,6 +199,9 @@ func (s *snapshot) Arrived(after uint64, reverse bool, fn func(arrival uint64, e
 		if err != nil {
 			return false, err
 		}
+		if e.beyond {
+			return true, nil
+		}
 		return fn(arrival, &e)
 	})
 }
@@ -284,7 +287,7 @@ func (l *Log) Aside(limit int) ([]Aside, error) {
 		if err != nil {
 			return false, err
 		}
-		out = append(out, Aside{Ref: e.Ref(), Kind: e.Kind, Author: e.Author, Reason: string(value[1:]), Held: value[0] == stateHeld, Owed: value[0] == stateOwed})
+		out = append(out, Aside{Ref: e.Ref(), Kind: e.Kind, Author: e.Author, Reason: string(value[1:]), Held: value[0] == stateHeld, Owed: value[0] == stateOwed, Beyond: value[0] == stateBeyond})
 		return true, nil
 	})
 	return out, err

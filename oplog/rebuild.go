@@ -54,7 +54,7 @@ func (l *Log) loadViews(ctx context.Context) error {
 		}
 	}
 	if len(stale) == 0 && bytes.Equal(was, folds) {
-		return nil
+		return l.loadEndings()
 	}
 	if l.w.arrival > 0 {
 		for _, i := range stale {
@@ -67,6 +67,9 @@ func (l *Log) loadViews(ctx context.Context) error {
 				return err
 			}
 		}
+		if err := l.loadEndings(); err != nil {
+			return err
+		}
 		if err := l.retryQuarantine(); err != nil {
 			return err
 		}
@@ -76,13 +79,16 @@ func (l *Log) loadViews(ctx context.Context) error {
 	for _, i := range stale {
 		g.infos[i].dirty = true
 	}
+	if len(stale) > 0 && len(g.endings) > 0 {
+		g.needRecut() // a view folded anew may tell other endings
+	}
 	g.saveViews()
 	g.b.set(metaKey("folds"), folds)
 	if err := l.db.commit(g.b); err != nil {
 		return err
 	}
 	l.infos = g.infos
-	return nil
+	return l.loadEndings()
 }
 
 // leftovers are the generations of a view beside the one that is read: of a
@@ -166,7 +172,7 @@ func (l *Log) refold(ctx context.Context, stale []int) error {
 			passed = append(passed, p)
 			return true, nil
 		}
-		if !e.Present() {
+		if !e.Present() || e.beyond {
 			return true, nil
 		}
 		for _, i := range stale {

@@ -209,7 +209,7 @@ func (v *Verification) arrivals(ctx context.Context, kv kvSnapshot) error {
 		}
 		last = n
 		stored, err := kv.get(seqKey(tabEntry, p.lane, p.seq))
-		if err != nil || len(stored) < entryPrefixLen || stored[0]&^amendedFlag != stateVisible || binary.BigEndian.Uint64(stored[1:]) != n {
+		if err != nil || len(stored) < entryPrefixLen || stored[0]&^amendedFlag != stateVisible && stored[0]&^amendedFlag != stateBeyond || binary.BigEndian.Uint64(stored[1:]) != n {
 			v.add(Finding{Seq: p.seq, Reason: fmt.Sprintf("arrival %d names an entry that does not name it", n)})
 		}
 		return true, nil

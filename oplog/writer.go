@@ -400,6 +400,7 @@ func (l *Log) publish(g *group) {
 	if g.owedMoved {
 		l.owedEpoch++
 	}
+	l.endings, l.recut = g.endings, g.recut
 	for _, h := range g.erases {
 		l.w.erased[h] = true
 	}
