@@ -10,6 +10,7 @@
 package identity
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -107,6 +108,33 @@ func Reserved(s string) bool {
 
 // Strip takes one leading "@" off, which is how identities are compared.
 func Strip(s string) string { return strings.TrimPrefix(s, "@") }
+
+// MaxSources is how many identities one record may belong to.
+const MaxSources = 32
+
+// ParseSources reads a sourceAgentIdentities argument: the identities whose
+// work a record is, without a leading @ and without repeats. Words that are no
+// identity, and lists of more than MaxSources, are refused.
+func ParseSources(in []string) ([]string, error) {
+	const field = "sourceAgentIdentities"
+	if len(in) > MaxSources {
+		return nil, refusal.New(refusal.TooLarge, field, "name fewer", "%s has %d identities, at most %d are allowed", field, len(in), MaxSources)
+	}
+	out := make([]string, 0, len(in))
+	for _, id := range in {
+		id = Strip(id)
+		if err := CheckToken(field, id); err != nil {
+			return nil, err
+		}
+		if Reserved(id) || strings.HasPrefix(id, "@") {
+			return nil, refusal.Invalid(field, "name the identity itself", "%s contains %s", field, refusal.Quote(id))
+		}
+		if !slices.Contains(out, id) {
+			out = append(out, id)
+		}
+	}
+	return out, nil
+}
 
 // Filter is what an agentIdentity argument asks for: everybody's records, or
 // those of one identity.

@@ -1,8 +1,6 @@
 package memory
 
 import (
-	"strings"
-
 	"tallystick/oplog"
 	"tallystick/query/internal/near"
 	"tallystick/query/refusal"
@@ -14,20 +12,6 @@ func UnknownNote(snap oplog.Snapshot, namespace string) (string, error) {
 	if c, err := CountOf(snap, namespace); err != nil || c.All > 0 {
 		return "", err
 	}
-	var names []string
-	err := snap.View(ViewName).Scan([]byte{rowCounts}, nil, false, func(k, _ []byte) (bool, error) {
-		names = append(names, string(k[1:]))
-		return len(names) < near.MaxCandidates, nil
-	})
-	if err != nil {
-		return "", err
-	}
-	note := "No facts in namespace " + refusal.Quote(namespace) + " here. They may not have arrived yet, or it is spelled otherwise."
-	if like := near.Names(namespace, names); len(like) > 0 {
-		for i := range like {
-			like[i] = refusal.Quote(like[i])
-		}
-		note += " Near names: " + strings.Join(like, ", ") + "."
-	}
-	return note, nil
+	return near.Note(snap.View(ViewName), rowCounts, namespace,
+		"No facts in namespace "+refusal.Quote(namespace)+" here. They may not have arrived yet, or it is spelled otherwise.")
 }

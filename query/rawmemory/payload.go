@@ -32,7 +32,7 @@ const (
 	MaxName       = 256 // of agent, model and one tool
 	MaxTools      = 256 // names
 	MaxToolCalls  = 1 << 31
-	MaxIdentities = 32 // of one turn
+	MaxIdentities = identity.MaxSources // of one turn
 
 	maxTimestamp = 64
 )
@@ -105,7 +105,7 @@ func Validate(author string, t Turn) (Turn, error) {
 	if t.Identities == nil {
 		t.Identities = []string{author}
 	}
-	ids, err := checkIdentities(t.Identities)
+	ids, err := identity.ParseSources(t.Identities)
 	if err != nil {
 		return t, err
 	}
@@ -124,27 +124,6 @@ func line(field, s string, max int) error {
 		return refusal.Invalid(field, "use one line of plain text", "%s contains control characters or is not valid UTF-8", field)
 	}
 	return nil
-}
-
-func checkIdentities(in []string) ([]string, error) {
-	const field = "sourceAgentIdentities"
-	if len(in) > MaxIdentities {
-		return nil, refusal.New(refusal.TooLarge, field, "name fewer", "%s has %d identities, at most %d are allowed", field, len(in), MaxIdentities)
-	}
-	out := make([]string, 0, len(in))
-	for _, id := range in {
-		id = identity.Strip(id)
-		if err := identity.CheckToken(field, id); err != nil {
-			return nil, err
-		}
-		if strings.HasPrefix(id, "@") || identity.Reserved(id) {
-			return nil, refusal.Invalid(field, "give one identity as one token", "%s contains %s", field, refusal.Quote(id))
-		}
-		if !slices.Contains(out, id) {
-			out = append(out, id)
-		}
-	}
-	return out, nil
 }
 
 // NewOp validates a turn and makes the op that adds it.

@@ -259,21 +259,7 @@ func emptyNote(view oplog.Reader, f identity.Filter) (string, error) {
 	if c, err := readCounts(view, row(rowCounts, []byte(f.Identity))); err != nil || c.all > 0 {
 		return "", err
 	}
-	var names []string
-	err := view.Scan([]byte{rowCounts}, nil, false, func(k, _ []byte) (bool, error) {
-		if len(k) > 1 {
-			names = append(names, string(k[1:]))
-		}
-		return len(names) < near.MaxCandidates, nil
-	})
-	note := "No turns of this identity here. They may not have arrived yet, or it is spelled otherwise."
-	if like := near.Names(f.Identity, names); err == nil && len(like) > 0 {
-		for i := range like {
-			like[i] = refusal.Quote(like[i])
-		}
-		note += " Near names: " + strings.Join(like, ", ") + "."
-	}
-	return note, err
+	return near.Note(view, rowCounts, f.Identity, "No turns of this identity here. They may not have arrived yet, or it is spelled otherwise.")
 }
 
 // Before is a place in a listing: the timestamp and id of the last turn given.

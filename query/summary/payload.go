@@ -27,7 +27,7 @@ const PayloadVersion = 0
 const (
 	MaxTitle      = 512
 	MaxText       = 64 << 10
-	MaxIdentities = 32 // identities of one summary
+	MaxIdentities = identity.MaxSources // of one summary
 	MaxSession    = 256
 
 	maxTimestamp = 64
@@ -96,7 +96,7 @@ func Validate(author string, s Summary) (Summary, error) {
 	if s.Identities == nil {
 		s.Identities = []string{author}
 	}
-	ids, err := checkIdentities(s.Identities)
+	ids, err := identity.ParseSources(s.Identities)
 	if err != nil {
 		return s, err
 	}
@@ -105,27 +105,6 @@ func Validate(author string, s Summary) (Summary, error) {
 		return s, s.Import.Check()
 	}
 	return s, nil
-}
-
-func checkIdentities(in []string) ([]string, error) {
-	const field = "sourceAgentIdentities"
-	if len(in) > MaxIdentities {
-		return nil, refusal.New(refusal.TooLarge, field, "name fewer", "%s has %d identities, at most %d are allowed", field, len(in), MaxIdentities)
-	}
-	out := make([]string, 0, len(in))
-	for _, id := range in {
-		id = identity.Strip(id)
-		if err := identity.CheckToken(field, id); err != nil {
-			return nil, err
-		}
-		if identity.Reserved(id) || strings.HasPrefix(id, "@") {
-			return nil, refusal.Invalid(field, "name the identity itself", "%s contains %s", field, refusal.Quote(id))
-		}
-		if !slices.Contains(out, id) {
-			out = append(out, id)
-		}
-	}
-	return out, nil
 }
 
 // NewOp validates a summary and makes the op that adds it.

@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"tallystick/oplog"
 	"tallystick/query/identity"
+	"tallystick/query/internal/near"
 	"tallystick/query/logstream"
 	"tallystick/query/refusal"
 )
@@ -19,9 +19,9 @@ const (
 	DefaultLimit = 50
 	MaxLimit     = 500
 	MaxPageBytes = logstream.MaxPageBytes
-	maxNear      = 5
-	maxScopes    = 5000 // identities looked at for near names
 )
+
+const unknown = "No summaries of this identity here. It may not have arrived yet, or be spelled otherwise."
 
 // ID is the name of a summary: sum_ and 16 hex digits of its header's hash.
 func ID(ref oplog.Ref) string {
@@ -95,7 +95,7 @@ func List(snap oplog.Snapshot, q Query) (Page, error) {
 		Total: c.total(category), Malformed: c.malformed(category), Limit: q.Limit, Offset: q.Offset, Summaries: []Record{},
 	}
 	if c.total(-1) == 0 && !q.Filter.All {
-		if page.Note, err = near(view, q.Filter.Identity); err != nil {
+		if page.Note, err = near.Note(view, rowCount, q.Filter.Identity, unknown); err != nil {
 			return Page{}, err
 		}
 	}
@@ -177,68 +177,4 @@ func NewRecord(e *oplog.Entry, label logstream.Labeler) (Record, error) {
 		r.Timestamp = &t
 	}
 	return r, nil
-}
-
-// near is a note for an identity that has no summaries here: names that look
-// like it.
-func near(view oplog.Reader, name string) (string, error) {
-	type candidate struct {
-		name string
-		far  int
-	}
-	var found []candidate
-	seen := 0
-	err := view.Scan([]byte{rowCount}, nil, false, func(key, _ []byte) (bool, error) {
-		if seen++; seen > maxScopes {
-			return false, nil
-		}
-		other := string(key[1:])
-		if other == "" {
-			return true, nil
-		}
-		if d := distance(strings.ToLower(name), strings.ToLower(other)); d <= max(2, len(name)/4) ||
-			strings.Contains(strings.ToLower(other), strings.ToLower(name)) || strings.Contains(strings.ToLower(name), strings.ToLower(other)) {
-			found = append(found, candidate{other, d})
-		}
-		return true, nil
-	})
-	if err != nil {
-		return "", err
-	}
-	note := "No summaries of this identity here. It may not have arrived yet, or be spelled otherwise."
-	if len(found) == 0 {
-		return note, nil
-	}
-	slices.SortFunc(found, func(a, b candidate) int {
-		if a.far != b.far {
-			return a.far - b.far
-		}
-		return strings.Compare(a.name, b.name)
-	})
-	names := make([]string, 0, maxNear)
-	for _, f := range found[:min(len(found), maxNear)] {
-		names = append(names, refusal.Quote(f.name))
-	}
-	return note + " Near names: " + strings.Join(names, ", ") + ".", nil
-}
-
-// distance is the edit distance of two names, by bytes.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		diagonal := row[0]
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			cost := diagonal
-			if a[i-1] != b[j-1] {
-				cost++
-			}
-			diagonal = row[j]
-			row[j] = min(cost, row[j]+1, row[j-1]+1)
-		}
-	}
-	return row[len(b)]
 }

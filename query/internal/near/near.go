@@ -5,6 +5,9 @@ package near
 import (
 	"slices"
 	"strings"
+
+	"tallystick/oplog"
+	"tallystick/query/refusal"
 )
 
 const (
@@ -40,6 +43,29 @@ func Names(name string, candidates []string) []string {
 		out = append(out, f.name)
 	}
 	return out
+}
+
+// Note adds to a note about a name of which nothing is here the names that look
+// like it, among those behind the first byte of the rows of a table.
+func Note(view oplog.Reader, table byte, name, note string) (string, error) {
+	var names []string
+	err := view.Scan([]byte{table}, nil, false, func(key, _ []byte) (bool, error) {
+		if len(key) > 1 {
+			names = append(names, string(key[1:]))
+		}
+		return len(names) < MaxCandidates, nil
+	})
+	if err != nil {
+		return "", err
+	}
+	like := Names(name, names)
+	if len(like) == 0 {
+		return note, nil
+	}
+	for i := range like {
+		like[i] = refusal.Quote(like[i])
+	}
+	return note + " Near names: " + strings.Join(like, ", ") + ".", nil
 }
 
 // distance is the edit distance by bytes.
