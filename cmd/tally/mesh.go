@@ -58,7 +58,7 @@ func claimHorizon(h replica.Horizon, self oplog.OriginID) claim.Horizon {
 				row.Reason = "unreachable since " + row.LastHeard.UTC().Format(time.RFC3339)
 			}
 		}
-		if len(member.Origins) == 0 { // admitted, and nothing of it has arrived
+		if len(member.Origins) == 0 && member.Standing == replica.Current { // admitted, and nothing of it has arrived
 			row.Floor, row.Complete = member.Admitted, true
 			out.Members = append(out.Members, row)
 		}
@@ -170,13 +170,19 @@ func (m mesh) Status(context.Context) (server.Status, error) {
 		return server.Status{}, err
 	}
 	out := server.Status{
-		Held: st.HeldTotal, Quarantined: len(st.Quarantined), Owed: st.Owed, Views: st.Views, Note: note(st),
+		Held: st.HeldTotal, Quarantined: len(st.Quarantined), Views: st.Views, Note: note(st),
 		Clock: server.Clock{
 			HLC: hlc.Stamp{Timestamp: st.Clock.Timestamp, Origin: st.Origin.Short()}.String(), Wall: st.Clock.Wall, Bound: st.Clock.Bound, Outlier: st.Clock.Outlier,
 		},
 	}
 	if f, pending, err := m.r.Former(); err == nil && pending && out.Note == "" {
 		out.Note = formerNote(f)
+	}
+	switch own, err := m.r.OwnEnding(); {
+	case err != nil:
+		return server.Status{}, err
+	case own != nil:
+		out.Note = own.String() + "; it keeps its data and writes nothing any more"
 	}
 	for _, p := range st.Peers {
 		out.Peers = append(out.Peers, server.Peer{

@@ -30,6 +30,7 @@ type input struct {
 	num   int64         // request: expiry in unix ms, 0 for none; claim, keep, renew: lease in ms, 0 for the default
 	claim oplog.Ref     // actLose
 	at    hlc.Timestamp // of a carried entry: when it was first written; else zero
+	until hlc.Timestamp // not stored: when its device was revoked or left; zero if it was not
 }
 
 // time is what leases and expiries are measured by. The order of inputs is
@@ -135,9 +136,14 @@ func (s *state) live(t hlc.Timestamp) bool {
 	return !s.claim.IsZero() && !s.ended && s.closed.IsZero() && t < s.end
 }
 
-// lease is the end of a lease that starts at t.
-func (s *state) lease(t hlc.Timestamp, ms int64) hlc.Timestamp {
-	return min(leaseEnd(t, ms), s.expiry())
+// lease is the end of a lease that an input starts or goes on with: when its
+// device was revoked or left, that ends it (K1).
+func (s *state) lease(i input, ms int64) hlc.Timestamp {
+	end := min(leaseEnd(i.time(), ms), s.expiry())
+	if i.until != 0 {
+		end = min(end, i.until)
+	}
+	return end
 }
 
 func leaseEnd(t hlc.Timestamp, ms int64) hlc.Timestamp {
@@ -165,7 +171,7 @@ func (s *state) step(i input) (lost loss, isLoss bool) {
 		return s.take(i, holds)
 	case actKeep:
 		if holds { // renews by the length that was asked for
-			s.end = max(s.end, s.lease(t, s.length))
+			s.end = max(s.end, s.lease(i, s.length))
 		} else {
 			s.shade(i, false)
 		}
@@ -204,6 +210,8 @@ func (s *state) take(i input, holds bool) (lost loss, isLoss bool) {
 	t := i.time()
 	lost = loss{claim: i.ref, actor: i.actor}
 	switch {
+	case i.until != 0 && t >= i.until:
+		return loss{}, false // claims nothing: its device was no member any more
 	case !s.closed.IsZero():
 		lost.winner, lost.rule = s.closed, RuleClosed
 	case t >= s.expiry():
@@ -212,12 +220,12 @@ func (s *state) take(i input, holds bool) (lost loss, isLoss bool) {
 		if i.num > 0 {
 			s.length = i.num
 		}
-		s.end = max(s.end, s.lease(t, s.length))
+		s.end = max(s.end, s.lease(i, s.length))
 		return loss{}, false
 	case s.live(t):
 		lost.winner, lost.rule = s.claim, RuleEarliest
 	default:
-		s.claim, s.holder, s.end, s.length, s.ended = i.ref, i.actor, s.lease(t, i.num), i.num, false
+		s.claim, s.holder, s.end, s.length, s.ended = i.ref, i.actor, s.lease(i, i.num), i.num, false
 		s.unshade(i.actor)
 		return loss{}, false
 	}

@@ -20,6 +20,7 @@ import (
 //	l task16 Ref        a claim that lost: rule 1, told 1, loser 16, Ref of the winner
 //	p Ref               task16: losses that no superseded ack names yet
 //	b origin16          device key, from the origin's birth
+//	e                   devices that were revoked or have left: key 32, stamp 8, each (ends.go)
 //
 // Everything but i and b follows from the inputs alone: an entry changes the
 // rows from what the inputs said before to what they say now (M1).
@@ -31,6 +32,7 @@ const (
 	rowLoss    = 'l'
 	rowPending = 'p'
 	rowDevice  = 'b'
+	rowEnds    = 'e'
 )
 
 // maxInline is how many inputs stand in the task's own row. Most tasks have
@@ -226,6 +228,9 @@ func verdict(r oplog.Reader, id taskID) (state, []loss, error) {
 		return state{}, nil, err
 	}
 	if !rec.many {
+		if err := markEnds(r, rec.inputs); err != nil {
+			return state{}, nil, err
+		}
 		s, losses := replay(rec.inputs)
 		return s, losses, nil
 	}

@@ -25,14 +25,19 @@ func (View) Name() string { return ViewName }
 // Version of the rows.
 func (View) Version() uint32 { return 3 }
 
-// Kinds are events (those that open tasks), acks, and births for the device
-// behind an origin.
-func (View) Kinds() []string { return []string{logstream.KindEvent, logstream.KindAck, kindBirth} }
+// Kinds are events (those that open tasks), acks, births for the device behind
+// an origin, and revokes and leaves, which end the claims of a device.
+func (View) Kinds() []string {
+	return []string{logstream.KindEvent, logstream.KindAck, kindBirth, kindRevoke, kindLeave}
+}
 
 // Apply adds one entry to its task and brings the task's rows up to date.
 func (View) Apply(tx oplog.Tx, e *oplog.Entry) error {
-	if e.Kind == kindBirth {
+	switch e.Kind {
+	case kindBirth:
 		return applyBirth(tx, e)
+	case kindRevoke, kindLeave:
+		return applyEnd(tx)
 	}
 	raw, err := logstream.Decode(e)
 	if err != nil {
@@ -111,6 +116,11 @@ func add(tx oplog.Tx, id taskID, in input) error {
 	if rec.many {
 		return addToMany(tx, id, rec, in)
 	}
+	one := []input{in}
+	if err := errors.Join(markEnds(tx, rec.inputs), markEnds(tx, one)); err != nil {
+		return err
+	}
+	in = one[0]
 	fresh := len(rec.inputs) == 0
 	old := derive2(id, rec.inputs)
 	at := sort.Search(len(rec.inputs), func(n int) bool { return rec.inputs[n].ref.Compare(in.ref) >= 0 })
@@ -153,6 +163,11 @@ func addToMany(tx oplog.Tx, id taskID, rec record, in input) error {
 	case !errors.Is(err, oplog.ErrNotFound):
 		return err
 	}
+	one := []input{in}
+	if err := markEnds(tx, one); err != nil {
+		return err
+	}
+	in = one[0]
 	if in.ref.Compare(rec.last) < 0 {
 		return addLate(tx, id, rec, in)
 	}
@@ -223,6 +238,9 @@ func lossNamed(tx oplog.Tx, id taskID, claim oplog.Ref) (l loss, found bool, err
 // addLate replays a task with many inputs because one came out of order.
 func addLate(tx oplog.Tx, id taskID, rec record, in input) error {
 	inputs, err := loadInputs(tx, id)
+	if err == nil {
+		err = markEnds(tx, inputs)
+	}
 	if err != nil {
 		return err
 	}
