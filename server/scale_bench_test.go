@@ -33,7 +33,8 @@ import (
 // The figures of docs/performance.md about memory and search. Each is a ratio
 // within one run, the two sides taking turns; run them with -benchtime=1x.
 // TALLY_BENCH_SIZES ("1000,100000") says how much there is, TALLY_BENCH_CALLS
-// (300) how often it is asked.
+// (300) how often it is asked, and TALLY_BENCH_SMALL=1 makes turns of 5 to 12
+// words in place of 15 to 55.
 
 func benchSizes(b *testing.B, standard string) (sizes []int) {
 	b.Helper()
@@ -128,9 +129,13 @@ func fill(b *testing.B, log *oplog.Log, n int, op func(i int) (oplog.Op, error))
 }
 
 func turnOp(v *vocabulary, i int) (oplog.Op, error) {
-	return rawmemory.NewOp(fmt.Sprintf("mac:agent%d:tally", i/20%20), rawmemory.Turn{
-		Session: fmt.Sprintf("s%d", i/20), Prompt: v.text(5, 20), Response: v.text(10, 35), ToolCalls: -1,
-	})
+	t := rawmemory.Turn{Session: fmt.Sprintf("s%d", i/20), ToolCalls: -1}
+	if os.Getenv("TALLY_BENCH_SMALL") != "" {
+		t.Prompt, t.Response = v.text(2, 5), v.text(3, 7)
+	} else {
+		t.Prompt, t.Response = v.text(5, 20), v.text(10, 35)
+	}
+	return rawmemory.NewOp(fmt.Sprintf("mac:agent%d:tally", i/20%20), t)
 }
 
 // searchService is a service over a log and its index.
