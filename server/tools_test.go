@@ -283,7 +283,7 @@ func TestResultShapes(t *testing.T) {
 	check("event_list", e.do(claude, "event_list", `{}`), "count events has_more next_cursor")
 	check("event_wait", e.do(claude, "event_wait", `{"timeout_ms":0}`), "count events has_more next_cursor timed_out")
 	ack := e.do(codex, "event_ack", `{"event_id":"`+ev["id"].(string)+`","status":"claimed"}`)
-	check("event_ack", ack, "claim event outcome")
+	check("event_ack", ack, "claim durable_on event not_yet outcome")
 	for _, field := range []string{"holder", "since", "lease_ends", "fence", "fence_final", "grade", "unheard"} {
 		if _, ok := ack["claim"].(map[string]any)[field]; !ok {
 			t.Errorf("claim without %s: %v", field, ack["claim"])
