@@ -34,6 +34,12 @@ const (
 	vlogFileSize = 64 << 20
 )
 
+// Block checksums are looked at when a store is opened (preflight.go), and not
+// at each read: one that does not match reads as a block without keys, which a
+// compaction then drops for good, with all that follows in the table. Without
+// the look a flipped bit costs the entry that it is in, whose hashes show it
+// (docs/adr/008).
+
 func openBadger(dir string, key []byte, log *slog.Logger, change ...func(*badger.Options)) (*badgerStore, error) {
 	opts := badger.DefaultOptions(dir).
 		WithSyncWrites(true).

@@ -412,6 +412,11 @@ func (j *rebuildJob) portion(g *group) (done bool, err error) {
 	if err != nil {
 		return false, fatal(err)
 	}
+	if j.cursor != g.arrival && !g.b.full() {
+		// A block of the table of arrivals does not read: what it named would be
+		// missing in the views.
+		return false, fatal(fmt.Errorf("%w: arrivals after %d of %d do not read", ErrDamaged, j.cursor, g.arrival))
+	}
 	return j.cursor == g.arrival, nil
 }
 

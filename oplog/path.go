@@ -219,6 +219,9 @@ func readPath(kv kvSnapshot, path []stretch, after uint64, maxBytes int) (Range,
 			}
 			return len(ends) > 0 && seq < s.last, nil
 		})
+		if seq := after + uint64(n); err == nil && len(ends) > 0 && seq < min(s.last, ends[0].Seq) {
+			err = &damagedEntry{place{s.ln.idx, seq + 1}, errors.New("it is missing")}
+		}
 		if err != nil && rg.Count == 0 {
 			return Range{}, err
 		}
