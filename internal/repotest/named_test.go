@@ -29,7 +29,7 @@ func TestNamedTestsExist(t *testing.T) {
 		}
 	}
 	root := repoRoot(t)
-	for _, page := range []string{"docs/trials.md", "docs/musts.md", "docs/consistency.md", "docs/memory-contract.md", "docs/coordination-contract.md"} {
+	for _, page := range []string{"docs/trials.md", "docs/musts.md", "docs/consistency.md", "docs/memory-contract.md", "docs/coordination-contract.md", "docs/decoders.md"} {
 		text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(page)))
 		if err != nil {
 			t.Fatal(err)
@@ -39,6 +39,23 @@ func TestNamedTestsExist(t *testing.T) {
 				t.Errorf("%s names %s, which is no test of this repository", page, name)
 			} else if star && !anyWith(have, name) {
 				t.Errorf("%s names %s, and no test begins like that", page, m[1])
+			}
+		}
+	}
+}
+
+// TestL8_FuzzTargetsAreOnThePage wants every fuzz target named in
+// docs/decoders.md, so that a new decoder gets its row there.
+func TestL8_FuzzTargetsAreOnThePage(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(repoRoot(t), "docs", "decoders.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range load(t) {
+		for _, d := range s.ast.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if s.test && ok && f.Recv == nil && strings.HasPrefix(f.Name.Name, "Fuzz") && !strings.Contains(string(text), "`"+f.Name.Name+"`") {
+				t.Errorf("%s: %s is not in docs/decoders.md", s.path, f.Name.Name)
 			}
 		}
 	}
