@@ -183,12 +183,14 @@ func (j *ingestJob) apply(g *group) (more bool, err error) {
 				return false, err
 			}
 		}
+		g.keepsPromise(ln, e.Seq, e.Time)
 		if err := g.admit(ln, e); err != nil {
 			return false, err
 		}
 		j.pending.Added++
 	}
 	if h := &j.v.head; ln.tip == h.Tip() && h.Newer(&ln.head) {
+		g.keepsPromise(ln, h.Seq, h.Floor)
 		g.storeHead(ln, h)
 	}
 	j.pending.Tip, j.pending.Tips = ln.tip, nil

@@ -23,6 +23,7 @@ type lane struct {
 	last    hlc.Timestamp // stamp in the tip's header
 	amended bool          // an amend lowered that
 	head    Head          // latest signed head whose tip is held; zero if none
+	broken  *BrokenPromise
 
 	lastCheck  uint64 // seq of the last head kept as a place where ranges can end
 	sinceCheck int    // bytes of entries since then, as far as known
@@ -42,6 +43,9 @@ func originOf(lanes []*lane, self bool) Origin {
 			o.Head = ln.head
 		}
 		o.LastTime = max(o.LastTime, ln.last)
+		if o.Broken == nil {
+			o.Broken = ln.broken
+		}
 	}
 	return o
 }

@@ -327,6 +327,9 @@ func (l *Log) load(ctx context.Context) error {
 	if err := l.loadLanes(snap); err != nil {
 		return err
 	}
+	if err := l.loadPromises(snap); err != nil {
+		return err
+	}
 	if err := l.loadSelf(snap, b); err != nil {
 		return err
 	}

@@ -162,6 +162,7 @@ type Origin struct {
 	Head        Head  // latest signed head whose tip is held, of the longest branch; zero if none
 	LastTime    hlc.Timestamp
 	Self        bool
+	Broken      *BrokenPromise // a floor that it has not kept; nil mostly. Its floors promise nothing (K4)
 }
 
 // Forked reports whether two branches of the origin are held. The floors of a

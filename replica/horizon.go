@@ -44,6 +44,7 @@ type OriginHorizon struct {
 	// it are here; of a sealed one, that all entries up to its seals are.
 	Complete bool
 	Sealed   bool // given up by its device, which has said where it ends (L7d)
+	Broken   bool // it has broken an earlier promise: Floor is 0, for none counts any more
 	// Owed says that an act of it is here without its payload (T5): what is
 	// stamped from there on is not in the views, so Floor is not above it.
 	Owed bool
@@ -67,7 +68,10 @@ func (r *Replica) Horizon() Horizon {
 		return h
 	}
 	for _, o := range r.log.Origins() {
-		oh := OriginHorizon{ID: o.ID, Floor: o.Head.Floor}
+		oh := OriginHorizon{ID: o.ID, Floor: o.Head.Floor, Broken: o.Broken != nil}
+		if oh.Broken {
+			oh.Floor = 0
+		}
 		for _, t := range o.Tips {
 			oh.Seq = max(oh.Seq, t.Seq)
 		}

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -29,8 +30,25 @@ type Status struct {
 	Views       []oplog.ViewInfo
 	Entries     uint64 // held of all origins
 	Forks       []ForkStatus
-	Doubt       string // why the incarnation is a new one (L7); empty mostly
-	Paused      bool   // the log refuses entries of peers, most likely for lack of space
+	Broken      []BrokenPromise // by first sight
+	Doubt       string          // why the incarnation is a new one (L7); empty mostly
+	Paused      bool            // the log refuses entries of peers, most likely for lack of space
+}
+
+// BrokenPromise is a floor that a replica's log has promised and not kept.
+type BrokenPromise struct {
+	Label  string // of the replica, empty when not known
+	Origin oplog.OriginID
+	oplog.BrokenPromise
+}
+
+func (b *BrokenPromise) String() string {
+	name := b.Label
+	if name == "" {
+		name = b.Origin.String()
+	}
+	return fmt.Sprintf("%s (%s) promised at seq %d to stamp nothing before %s, and at seq %d broke it with %s", name, b.Origin, b.Head.Seq,
+		b.Head.Floor.Time().UTC().Format(time.RFC3339Nano), b.Seq, b.Stamp.Time().UTC().Format(time.RFC3339Nano))
 }
 
 // PeerState is what this replica knows of another member.
@@ -92,6 +110,11 @@ func (r *Replica) Status() (Status, error) {
 	for _, m := range r.Members() {
 		if m.Key == r.key {
 			s.Flagged = m.Flagged
+		}
+	}
+	for _, o := range r.log.Origins() {
+		if o.Broken != nil {
+			s.Broken = append(s.Broken, BrokenPromise{Label: r.LabelOf(o.ID), Origin: o.ID, BrokenPromise: *o.Broken})
 		}
 	}
 	s.Peers = r.peerStates(core)

@@ -403,6 +403,7 @@ type Health struct {
 	Views       []LogView   `json:"views"`
 	Doubt       string      `json:"doubt,omitempty"`
 	Forks       []string    `json:"forks"`
+	Broken      []string    `json:"broken_promises,omitempty"` // whose floors are not kept, and how
 	Held        int         `json:"held"`
 	Quarantined int         `json:"quarantined"`
 	Owed        int         `json:"owed"` // without their payload, damaged ones included
@@ -449,6 +450,9 @@ func (s *Service) health(_ context.Context, o Owner, _ struct{}) (Health, error)
 		if g.Forked() {
 			h.Forks = append(h.Forks, fmt.Sprintf("%s (%s): %d branches", originName(o, g.ID), g.ID, len(g.Tips)))
 		}
+	}
+	for i := range st.Broken {
+		h.Broken = append(h.Broken, st.Broken[i].String())
 	}
 	for _, p := range st.Peers {
 		row := PeerState{Label: p.Label, Reachable: p.Reachable, OffsetMS: p.ClockOffset.Milliseconds(), Behind: p.EntriesBehind,

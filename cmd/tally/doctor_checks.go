@@ -123,6 +123,12 @@ func (d *doctor) continuity(h *server.Health) {
 	} else {
 		d.add("forks", checkOK, "", "no origin has forked")
 	}
+	for _, b := range h.Broken {
+		d.add("promises", checkWarn, "its clock or its program is wrong; tally backup --with-key and tally restore on that machine begin a new log and seal this one, until then claims stay provisional", "%s", b)
+	}
+	if len(h.Broken) == 0 {
+		d.add("promises", checkOK, "", "every replica stamps as it has promised")
+	}
 }
 
 // damage tells of entries whose bytes on this disk have changed.
@@ -200,6 +206,9 @@ func (d *doctor) peers(h *server.Health) {
 	for _, p := range h.Peers {
 		if p.Reachable {
 			reached++
+			if p.Error != "" {
+				d.add("peers", checkWarn, "free some space on its disk; it goes on by itself", "%s takes no entries: %s", oneLine(p.Label, 60), p.Error)
+			}
 			continue
 		}
 		seen := "never seen"

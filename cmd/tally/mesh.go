@@ -66,7 +66,9 @@ func claimHorizon(h replica.Horizon, self oplog.OriginID) claim.Horizon {
 		for _, o := range member.Origins {
 			row := row
 			row.Origin, row.Floor, row.Complete, row.Sealed = o.ID, o.Floor, o.Complete, o.Sealed
-			if !o.Sealed && o.ID != current {
+			if o.Broken && !o.Sealed {
+				row.Reason = "has broken a promise of its log, see tally doctor"
+			} else if !o.Sealed && o.ID != current {
 				row.Reason = "was put back or copied, and its former log is not sealed yet"
 			}
 			if o.Owed {
@@ -212,6 +214,8 @@ func note(st replica.Status) string {
 		return fmt.Sprintf("this machine's clock differs from most others by %v; set it", st.Clock.Offset)
 	case st.Paused:
 		return "entries of peers are not taken, most likely because the disk is full; free some space"
+	case len(st.Broken) > 0:
+		return st.Broken[0].String() + "; its promises do not count, see tally doctor"
 	case len(st.Forks) > 0:
 		return fmt.Sprintf("%d origins have forked, as after a restored backup or a cloned disk", len(st.Forks))
 	}
