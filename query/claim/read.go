@@ -3,6 +3,7 @@ package claim
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"sort"
 	"strconv"
 	"time"
@@ -150,7 +151,9 @@ func lossOf(snap oplog.Snapshot, l *loss, h *Horizon) (Loss, error) {
 
 // Filter says which live claims to list. Empty values do not filter.
 type Filter struct {
-	Identity    string // also under its device's former labels, when the labeler is given
+	Identity    string   // also under its device's former labels, when the labeler is given
+	Formerly    []string // flat names by which that identity went on the replica labelled Host
+	Host        string
 	Correlation string // correlation id, or the request's event id
 	Stream      string
 	Limit       int // 0 means DefaultLimit
@@ -184,7 +187,7 @@ func List(snap oplog.Snapshot, f Filter, h Horizon, label logstream.Labeler) (Pa
 		if err != nil {
 			return false, err
 		}
-		if f.Identity != "" && !isOf(f.Identity, c.Holder, ref.Origin(), label) || f.Stream != "" && f.Stream != c.Stream ||
+		if f.Identity != "" && !isOf(f.Identity, c.Holder, ref.Origin(), label) && !(c.Origin == f.Host && slices.Contains(f.Formerly, c.Holder)) || f.Stream != "" && f.Stream != c.Stream ||
 			f.Correlation != "" && f.Correlation != c.Correlation {
 			return true, nil
 		}
