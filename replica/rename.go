@@ -164,20 +164,3 @@ func (r *Replica) LabelMoves() (list []LabelMove, err error) {
 	})
 	return list, err
 }
-
-// FormerLabels are the labels that this device has had and has no more, the
-// latest first.
-func (r *Replica) FormerLabels() (list []string) {
-	moves, err := r.LabelMoves()
-	if err != nil {
-		r.logger.Warn("former labels not read", slog.Any("error", err))
-		return nil
-	}
-	now := r.Label()
-	for i := len(moves) - 1; i >= 0; i-- {
-		if m := moves[i]; m.Key == r.key && m.From != now {
-			list = append(list, m.From)
-		}
-	}
-	return dedupe(list, len(list))
-}

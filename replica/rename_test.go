@@ -165,9 +165,6 @@ func TestI9_RenameAcrossReplicas(t *testing.T) {
 	if got := noteTexts(t, a); !slices.Contains(got, "as b") || !slices.Contains(got, "as bee") {
 		t.Errorf("a shows %q", got)
 	}
-	if got := b.FormerLabels(); !slices.Equal(got, []string{"b"}) || len(a.FormerLabels()) != 0 {
-		t.Errorf("former labels %q, of a %q", got, a.FormerLabels())
-	}
 	if _, err := b.Rename(testContext(t), "r2", "bus"); err != nil {
 		t.Fatal(err)
 	}
@@ -181,8 +178,9 @@ func TestI9_RenameAcrossReplicas(t *testing.T) {
 	b = mustOpen(t, cfg)
 	note(t, b, "as bus")
 	converged(t, a, b)
-	if b.Label() != "bus" || a.LabelOf(self) != "bus" || !slices.Equal(b.FormerLabels(), []string{"bee", "b"}) {
-		t.Errorf("after a restart: %q, %q, formerly %q", b.Label(), a.LabelOf(self), b.FormerLabels())
+	moves, err := a.LabelMoves()
+	if err != nil || b.Label() != "bus" || a.LabelOf(self) != "bus" || len(moves) != 2 || moves[0].From != "b" || moves[1].From != "bee" || !moves[1].Last {
+		t.Errorf("after a restart: %q, %q, moves %+v, %v", b.Label(), a.LabelOf(self), moves, err)
 	}
 	c := mustJoin(t, a, testConfig(t, "b")) // the label is free
 	converged(t, a, b, c)
