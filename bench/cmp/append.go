@@ -40,7 +40,7 @@ const encryptedFrom = 10
 // compareAppend measures durable appends. The sides take turns, in another
 // order every round; the ratio is that of the same round.
 func compareAppend(dir string) error {
-	header("writers", "store", "appends/s", "mean wait ms", "tallystick / it")
+	header("writers", "store", "appends/s", "mean wait ms", "tallystick / it", "processor µs", "its / tallystick's")
 	for _, writers := range []int{1, 16, 128} {
 		if err := appendTable(dir, writers); err != nil {
 			return err
@@ -51,7 +51,7 @@ func compareAppend(dir string) error {
 
 func appendTable(dir string, writers int) error {
 	open := make([]engines.Engine, len(sides))
-	rates, waits := make([][]float64, len(sides)), make([][]float64, len(sides))
+	rates, waits, work := make([][]float64, len(sides)), make([][]float64, len(sides)), make([][]float64, len(sides))
 	for r := -1; r < *rounds; r++ { // the first round opens and warms up
 		for k := range sides {
 			i := (k + r + 1) % len(sides)
@@ -65,12 +65,15 @@ func appendTable(dir string, writers int) error {
 					return fmt.Errorf("%s: %w", s.name, err)
 				}
 			}
+			worked := processTime()
 			n, took, err := appendFor(open[i], writers, *span)
+			worked = processTime() - worked
 			if err != nil {
 				return fmt.Errorf("%s: %w", s.name, err)
 			}
 			if r >= 0 {
 				rates[i] = append(rates[i], float64(n)/took.Seconds())
+				work[i] = append(work[i], 1e6*worked.Seconds()/float64(n))
 				waits[i] = append(waits[i], 1e3*took.Seconds()*float64(writers)/float64(n))
 			}
 		}
@@ -79,11 +82,12 @@ func appendTable(dir string, writers int) error {
 		if open[i] == nil {
 			continue
 		}
-		ours := rates[0]
+		ours := 0
 		if i >= encryptedFrom {
-			ours = rates[encryptedFrom]
+			ours = encryptedFrom
 		}
-		row(fmt.Sprint(writers), s.name, number(median(rates[i])), number(median(waits[i])), ratio(ours, rates[i]))
+		row(fmt.Sprint(writers), s.name, number(median(rates[i])), number(median(waits[i])), ratio(rates[ours], rates[i]),
+			number(median(work[i])), ratio(work[i], work[ours]))
 		if err := open[i].Close(); err != nil {
 			return err
 		}

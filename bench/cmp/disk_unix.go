@@ -5,6 +5,7 @@ package main
 import (
 	"os"
 	"syscall"
+	"time"
 )
 
 // allocated is what a file takes on disk, holes not counted.
@@ -13,4 +14,11 @@ func allocated(info os.FileInfo) int64 {
 		return int64(st.Blocks) * 512
 	}
 	return info.Size()
+}
+
+// processTime is the processor time that this process has taken.
+func processTime() time.Duration {
+	var r syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &r)
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
