@@ -267,3 +267,34 @@ func TestT5_ADamagedEntryIsErased(t *testing.T) {
 		}
 	}
 }
+
+// TestL8_DamagedRowIsMendedBackwards: of entries in a row that are damaged only
+// the last one's hash is known; each that is back tells that of the one before.
+func TestL8_DamagedRowIsMendedBackwards(t *testing.T) {
+	ctx := context.Background()
+	a, b := openTest(t, "a", withContent), openTest(t, "b", onDisk(t), withContent)
+	write(t, a, "x", 10)
+	row := mustAppend(t, a, note("one"), note("two"), note("three"))
+	write(t, a, "y", 10)
+	pull(t, b, a, 1<<20)
+	for _, e := range row {
+		hurt(t, b, e.Hash, hurts["zeros"])
+	}
+	if _, err := b.Verify(ctx, nil); err != nil {
+		t.Fatal(err)
+	}
+	for i := len(row) - 1; i >= 0; i-- {
+		if n, err := b.SettleDamage(ctx); err != nil || n != 1 {
+			t.Fatalf("%d marked before %d is back, %v", n, i, err)
+		}
+		list := owedBy(t, b)
+		if len(list) != 1 || list[0].Hash != row[i].Hash {
+			t.Fatalf("owed %+v, want %s", list, row[i].Hash)
+		}
+		mustDo(t, b.PutOwed(ctx, row[i].Hash, wholeEntry(t, a, row[i].Hash)))
+	}
+	settled(t, b, Damage{Found: 3, Mended: 3})
+	if v, err := b.Verify(ctx, nil); err != nil || len(v.Findings) > 0 || b.Views()[0] != a.Views()[0] {
+		t.Errorf("verify %+v, %v", v, err)
+	}
+}
