@@ -17,6 +17,8 @@ package replica
 //	out  = core.OwedChanged(now)              // at the start, and when Log.OwedEpoch changes
 //	out  = core.AskFloor(now, above)          // somebody here has a provisional claim
 //	out  = core.StoreReady(now)               // the log refused work and would take it again (Log.Room)
+//	out  = core.Bar(now, devices)             // who is no member any more (T2)
+//	out  = core.TellGossip(now, epoch, key)   // the gossip key was turned
 //	out  = core.Tick(now)                     // at the latest at core.Wake()
 //
 // and hands back what became of each effect, once for each:
@@ -200,7 +202,7 @@ type Event struct {
 	Session SessionID
 	Key     oplog.DeviceKey
 	Origin  oplog.OriginID
-	Hello   *MsgHello // EventReady
+	Hello   *MsgHello // EventReady, EventGossip
 	Mine    oplog.Tip // EventFork, EventOwnAhead
 	Theirs  oplog.Tip
 	Err     error // EventBadRange, EventStore
@@ -226,6 +228,8 @@ const (
 	EventPeerError
 	// EventBadBlob: content that a peer gave is not what its hash says.
 	EventBadBlob
+	// EventGossip: a peer tells another gossip key, in Hello.
+	EventGossip
 )
 
 // PeerStatus is what the core knows of a device it has met since it started.

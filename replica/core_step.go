@@ -39,6 +39,8 @@ type Core struct {
 	floor floorState
 	blobs blobs
 	owed  owed
+
+	barred map[oplog.DeviceKey]string // no members any more, and what each is told
 }
 
 // scanEvery is how often everything that waits is looked at again: expired
@@ -234,13 +236,12 @@ func (c *Core) PeerUp(now Now, id SessionID, key oplog.DeviceKey, dialed bool) O
 		}
 		return 1
 	})
+	if text, out := c.barred[key]; out {
+		c.hangUp(s, WireEnded, text, endedRetry)
+		return c.finish()
+	}
 	s.atHello = c.tips.Clone()
-	c.send(s, &MsgHello{
-		VersionMin: ProtocolVersion, VersionMax: ProtocolVersion,
-		Mesh: c.cfg.Mesh, Key: c.cfg.Key, Origin: c.self, Label: c.cfg.Label,
-		WallMillis: now.Wall, Digest: s.atHello.Digest(),
-		GossipEpoch: c.cfg.GossipEpoch, GossipKey: c.cfg.GossipKey, Addrs: c.cfg.Addrs,
-	})
+	c.send(s, c.hello(s, s.atHello.Digest()))
 	return c.finish()
 }
 
@@ -317,7 +318,10 @@ func (c *Core) Step(now Now, id SessionID, m Message) Output {
 	return c.finish()
 }
 
-const violationRetry = 30 * time.Second
+const (
+	violationRetry = 30 * time.Second
+	endedRetry     = 10 * time.Minute // of a device that is no member any more
+)
 
 func (c *Core) onMessage(s *session, m Message) {
 	switch m := m.(type) {
@@ -359,7 +363,8 @@ func (c *Core) onMessage(s *session, m Message) {
 func (c *Core) onHello(s *session, m *MsgHello) {
 	switch {
 	case s.hello != nil:
-		return // a repeat says nothing new
+		c.helloAgain(s, m)
+		return
 	case m.Key != s.peer.key:
 		c.hangUp(s, WireProtocol, "the hello names another device than the certificate", violationRetry)
 		return
@@ -413,6 +418,8 @@ func (c *Core) onError(s *session, m *MsgError) {
 		retry = 10 * time.Minute
 	case WireProtocol:
 		retry = violationRetry
+	case WireEnded:
+		retry = endedRetry
 	case WireReplaced, WireClosing:
 	default:
 		return

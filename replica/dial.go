@@ -44,7 +44,8 @@ type dialer struct {
 	mu    sync.Mutex
 	peers map[oplog.DeviceKey]*target
 	fixed []*target
-	conns map[oplog.DeviceKey]int // sessions that stand, dialled or accepted
+	conns map[oplog.DeviceKey]int    // sessions that stand, dialled or accepted
+	out   map[oplog.DeviceKey]string // no members any more: not dialled
 	dirty bool
 }
 
@@ -104,6 +105,9 @@ func (d *dialer) startDue() time.Duration {
 	}
 	for _, t := range all {
 		if t.dialing || len(t.addrs) == 0 || t.key == d.r.key || !t.key.IsZero() && d.conns[t.key] > 0 {
+			continue
+		}
+		if _, out := d.out[t.key]; out {
 			continue
 		}
 		if due := t.next.Sub(now); due > 0 {
@@ -180,7 +184,30 @@ func (d *dialer) dialOne(t *target, addr string, want oplog.DeviceKey) error {
 	}
 	err = r.serveStream(conn, key, addr)
 	conn.Close()
+	if isAlert(err) {
+		r.askEnded(r.ctx, addr, key) // a refusal says no more than no
+	}
 	return err
+}
+
+// bar sets which devices are not dialled, for they are no members any more.
+func (d *dialer) bar(out map[oplog.DeviceKey]string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.out = out
+	d.poke()
+}
+
+// addrsOf are the addresses at which a device was last heard of.
+func (d *dialer) addrsOf(key oplog.DeviceKey) (list []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, t := range d.targetsLocked() {
+		if t.key == key {
+			list = append(list, t.addrs...)
+		}
+	}
+	return list
 }
 
 func (d *dialer) failedLocked(t *target, err error) {

@@ -77,6 +77,16 @@ func formats(t testing.TB) map[string][]byte {
 	if err != nil {
 		t.Fatal(err)
 	}
+	b.append(t, label, nil)
+	cuts := cutsAt(b.log, b.key, oplog.OriginID{})
+	revoke, err := revokeOp(b.key, cuts, "lost")
+	if err != nil {
+		t.Fatal(err)
+	}
+	leave, err := leaveOp(f.log.Self(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	mesh := MeshOf(self.ID)
 	shown := must(proof{first}.append(second).encode())
 	gkey, err := newGossipKey(&steady{3}, 1_700_000_000_000)
@@ -92,17 +102,21 @@ func formats(t testing.TB) map[string][]byte {
 	peers := []peerRecord{{Key: f.key[:], Label: "alpha", Addrs: token.Addrs, Seen: 1_700_000_000_000}}
 	id := inviteID(token.Secret)
 	return map[string][]byte{
-		"file":         encodeFile(meshMagic, []byte("body")),
-		"device_key":   encodeFile(deviceKeyMagic, bytes.Repeat([]byte{1}, ed25519.SeedSize)),
-		"gossip_key":   encodeFile(gossipKeyMagic, gkey[:]),
-		"mesh":         encodeFile(meshMagic, must(marshalArrays(&meshState{Mesh: mesh[:], Label: "beta", Proof: []byte{0x90}}))),
-		"journal":      encodeFile(journalMagic, must(marshalArrays(&bringJournal{To: mesh[:], From: bytes.Repeat([]byte{5}, 16), Label: "beta"}))),
-		"peers":        encodeFile(peersMagic, must(marshalArrays(peers))),
-		"genesis":      genesis.Body,
-		"admit":        admit.Body,
-		"label":        label.Body,
-		"rename":       rename.Body,
-		"seal":         seal.Body,
+		"file":       encodeFile(meshMagic, []byte("body")),
+		"device_key": encodeFile(deviceKeyMagic, bytes.Repeat([]byte{1}, ed25519.SeedSize)),
+		"gossip_key": encodeFile(gossipKeyMagic, gkey[:]),
+		"mesh":       encodeFile(meshMagic, must(marshalArrays(&meshState{Mesh: mesh[:], Label: "beta", Proof: []byte{0x90}}))),
+		"journal":    encodeFile(journalMagic, must(marshalArrays(&bringJournal{To: mesh[:], From: bytes.Repeat([]byte{5}, 16), Label: "beta"}))),
+		"peers":      encodeFile(peersMagic, must(marshalArrays(peers))),
+		"genesis":    genesis.Body,
+		"admit":      admit.Body,
+		"label":      label.Body,
+		"rename":     rename.Body,
+		"seal":       seal.Body,
+		"revoke":     revoke.Body,
+		"leave":      leave.Body,
+		"ended": encodeFile(endedMagic, must(marshalArrays(&endedWord{Standing: uint8(Revoked), Key: b.key[:], By: "alpha", At: 1_700_000_000_000,
+			Reason: "lost", Teller: f.key[:]}))),
 		"proof":        shown,
 		"token":        []byte(text),
 		"join_request": encodeFile(joinQMagic, must(marshalArrays(&joinRequest{Version: 1, Invite: id[:], Label: "beta", Wall: 1_700_000_000_000, Proof: make([]byte, 32)}))),
@@ -216,6 +230,7 @@ func TestL8_MembershipPage(t *testing.T) {
 	}
 	for name, v := range map[string]int{"maxFile": maxFile, "maxMemberBody": maxMemberBody, "maxLinks": maxLinks, "maxLinkBytes": maxLinkBytes,
 		"maxProofBytes": maxProofBytes, "maxToken": maxToken, "maxJoinBytes": maxJoinBytes, "maxRemember": maxRemember, "maxPeersTold": maxPeersTold,
+		"maxCuts": maxCuts, "maxCutsBody": maxCutsBody, "maxRevokeWords": maxRevokeWords,
 		"maxValues": maxValues} {
 		if !strings.Contains(page, fmt.Sprintf("| `%s` | %d |", name, v)) {
 			t.Errorf("the page does not give %s as %d", name, v)
@@ -230,7 +245,7 @@ func FuzzDecodeFile(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		for _, magic := range []string{meshMagic, deviceKeyMagic, gossipKeyMagic, peersMagic, journalMagic} {
+		for _, magic := range []string{meshMagic, deviceKeyMagic, gossipKeyMagic, peersMagic, journalMagic, endedMagic} {
 			body, err := decodeFile(magic, b)
 			if err != nil {
 				continue
@@ -246,6 +261,9 @@ func FuzzDecodeFile(f *testing.F) {
 		_ = readJoin(bytes.NewReader(b), joinQMagic, &q)
 		var a joinAnswer
 		_ = readJoin(bytes.NewReader(b), joinAMagic, &a)
+		if w, err := decodeEnded(b); err == nil {
+			_ = w.valid(oplog.DeviceKey{})
+		}
 	})
 }
 
@@ -279,11 +297,11 @@ func TestA4_ClaimedLengthsAreChecked(t *testing.T) {
 
 // FuzzMembershipBodies: a body of a peer is read or quarantined, whatever it is.
 func FuzzMembershipBodies(f *testing.F) {
-	for _, name := range []string{"genesis", "admit", "label", "rename", "seal"} {
+	for _, name := range []string{"genesis", "admit", "label", "rename", "seal", "revoke", "leave"} {
 		f.Add(formats(f)[name])
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		for _, kind := range []string{KindGenesis, KindAdmit, KindLabel, KindRename, KindSeal} {
+		for _, kind := range []string{KindGenesis, KindAdmit, KindLabel, KindRename, KindSeal, KindRevoke, KindLeave} {
 			e := oplog.Entry{Version: memberVersion, Body: b}
 			e.Kind = kind
 			var err error
@@ -296,6 +314,10 @@ func FuzzMembershipBodies(f *testing.F) {
 				_, _, err = labelOf(&e)
 			case KindSeal:
 				_, _, _, err = sealOf(&e)
+			case KindRevoke:
+				_, _, _, err = revokeOf(&e)
+			case KindLeave:
+				_, _, err = leaveOf(&e)
 			}
 			var q *oplog.QuarantineError
 			if err != nil && !errors.As(err, &q) {

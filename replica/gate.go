@@ -12,7 +12,7 @@ import (
 	"tallystick/oplog"
 )
 
-// Membership folds genesis, admissions, labels and seals into the view "members" and
+// Membership folds genesis, admissions, labels, seals, revokes and leaves into the view "members" and
 // is the gate of the log: what a device writes is held until the device is
 // admitted under the label it writes under, and an author of another host
 // than that label is quarantined (I9).
@@ -32,6 +32,7 @@ import (
 //	d + device key (32) + ref (40) -> label  a device's own word
 //	o + origin (16) + seq (8)      -> label  the same, by incarnation
 //	s + device key (32) + origin (16) + seq (8) + hash (32) + ref (40) -> nothing  a seal (L7d)
+//	r, l, e, v: revokes, leaves and what follows from them (endings.go)
 type Membership struct {
 	mu    sync.RWMutex
 	mesh  MeshID
@@ -98,7 +99,7 @@ func (m *Membership) Version() uint32 { return 2 }
 
 // Kinds implements oplog.Projection.
 func (m *Membership) Kinds() []string {
-	return []string{KindGenesis, KindAdmit, KindLabel, KindRename, KindSeal}
+	return []string{KindGenesis, KindAdmit, KindLabel, KindRename, KindSeal, KindRevoke, KindLeave}
 }
 
 // RecheckKinds implements oplog.Gate.
@@ -113,7 +114,12 @@ func (m *Membership) Apply(tx oplog.Tx, e *oplog.Entry) error {
 		if err != nil {
 			return err
 		}
-		return tx.Set(deviceRow('a', key, ref), []byte(label))
+		if err := tx.Set(deviceRow('a', key, ref), []byte(label)); err != nil {
+			return err
+		}
+		return settleActs(tx)
+	case KindRevoke, KindLeave:
+		return applyEnd(tx, e)
 	case KindLabel, KindRename:
 		label, key, err := labelOf(e)
 		if err != nil {
@@ -133,7 +139,10 @@ func (m *Membership) Apply(tx oplog.Tx, e *oplog.Entry) error {
 	if err := tx.Set(deviceRow('a', key, ref), []byte(label)); err != nil {
 		return err
 	}
-	return m.say(tx, key, ref, label)
+	if err := m.say(tx, key, ref, label); err != nil {
+		return err
+	}
+	return settleActs(tx)
 }
 
 func (m *Membership) say(tx oplog.Tx, key oplog.DeviceKey, ref oplog.Ref, label string) error {
@@ -170,6 +179,18 @@ func (m *Membership) admitted(r oplog.Reader, key oplog.DeviceKey, label string)
 	}
 	err = scanDevice(r, 'd', key, func(_ oplog.Ref, said string) { ok = ok || said == label })
 	return ok, err
+}
+
+// current reports whether the device is a member now: admitted, and its log
+// has not ended.
+func (m *Membership) current(r oplog.Reader, key oplog.DeviceKey) (bool, error) {
+	switch _, err := r.Get(append([]byte{rowEnding}, key[:]...)); {
+	case err == nil:
+		return false, nil
+	case !errors.Is(err, oplog.ErrNotFound):
+		return false, err
+	}
+	return m.admitted(r, key, "")
 }
 
 // saidLabel is the label that an incarnation writes under at seq, "" if it
@@ -244,6 +265,15 @@ func (m *Membership) Decide(views oplog.Views, origin *oplog.Origin, e *oplog.En
 		return oplog.Decision{Hold: true, Reason: "waits for its payload, which says under what label the next entries are written"}, nil
 	}
 	r := views.View(MembersView)
+	if e.Kind == KindAdmit || e.Kind == KindRevoke || e.Kind == KindLeave {
+		// The replay of the acts judges which count; the label of a device that is
+		// no member any more may be void.
+		ok, err := m.admitted(r, origin.Key, "")
+		if ok || err != nil {
+			return oplog.Decision{}, err
+		}
+		return oplog.Decision{Hold: true, Reason: "waits for the admission of device " + shortKey(origin.Key)}, nil
+	}
 	if e.Kind != KindLabel {
 		label, err := m.labelAt(views, origin.ID, e.Seq)
 		if err != nil {

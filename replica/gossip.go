@@ -103,6 +103,8 @@ type gossip struct {
 	udp   *net.UDPConn // nil when the port is taken or UDP is not to be had
 	list  atomic.Pointer[memberlist.Memberlist]
 	keys  *memberlist.Keyring
+	oldMu sync.Mutex
+	old   []oldKey // that packets on their way may still be encrypted with
 	queue hintQueue
 
 	packets chan *memberlist.Packet
@@ -172,7 +174,8 @@ func (g *gossip) loop() {
 		case m := <-g.found:
 			known[m.key] = m.addrs
 			g.join(m.key, m.addrs)
-		case <-tick.C:
+		case now := <-tick.C:
+			g.dropOld(now)
 			for key, addrs := range known {
 				g.join(key, addrs)
 			}
@@ -231,14 +234,42 @@ func (g *gossip) act(b []byte) {
 	}
 }
 
+// oldKeyLife is how long a gossip key is good for after it was turned.
+const oldKeyLife = 10 * time.Minute
+
+type oldKey struct {
+	secret []byte
+	since  time.Time
+}
+
 func (g *gossip) addKey(k gossipKey, primary bool) {
+	was := g.keys.GetPrimaryKey()
 	err := g.keys.AddKey(k.secret())
 	if err == nil && primary {
-		err = g.keys.UseKey(k.secret())
+		if err = g.keys.UseKey(k.secret()); err == nil && !bytes.Equal(was, k.secret()) {
+			g.oldMu.Lock()
+			g.old = append(g.old, oldKey{was, time.Now()})
+			g.oldMu.Unlock()
+		}
 	}
 	if err != nil {
 		g.r.logger.Warn("gossip key refused", slog.Any("error", err))
 	}
+}
+
+// dropOld takes keys out that were turned long enough ago.
+func (g *gossip) dropOld(now time.Time) {
+	g.oldMu.Lock()
+	defer g.oldMu.Unlock()
+	g.old = slices.DeleteFunc(g.old, func(k oldKey) bool {
+		if now.Sub(k.since) < oldKeyLife {
+			return false
+		}
+		if err := g.keys.RemoveKey(k.secret); err != nil { // it is in use again
+			g.r.logger.Warn("old gossip key stays", slog.Any("error", err))
+		}
+		return true
+	})
 }
 
 // shutdown stops memberlist. Some of its goroutines take about two seconds

@@ -33,6 +33,9 @@ type MemberHorizon struct {
 	HeardMillis  int64
 	OffsetMillis int64 // the member's wall clock minus this one's, when last heard
 	Reachable    bool
+	// Standing is Current, or how it ceased to be a member: then Origins are
+	// those that its cuts name, sealed there.
+	Standing Standing
 }
 
 // OriginHorizon is the last signed word of one incarnation.
@@ -43,7 +46,7 @@ type OriginHorizon struct {
 	// Complete says that the head of Floor is the only tip and all entries up to
 	// it are here; of a sealed one, that all entries up to its seals are.
 	Complete bool
-	Sealed   bool // given up by its device, which has said where it ends (L7d)
+	Sealed   bool // given up by its device, which has said where it ends (L7d), or cut
 	Broken   bool // it has broken an earlier promise: Floor is 0, for none counts any more
 	// Owed says that an act of it is here without its payload (T5): what is
 	// stamped from there on is not in the views, so Floor is not above it.
@@ -96,7 +99,35 @@ func (r *Replica) Horizon() Horizon {
 		}
 		h.Members = append(h.Members, mh)
 	}
+	h.Members = append(h.Members, r.endedHorizons()...)
 	return h
+}
+
+// endedHorizons are the devices that are no members any more: of them all
+// entries up to their cuts are waited for, and nothing else.
+func (r *Replica) endedHorizons() (list []MemberHorizon) {
+	if len(r.log.Endings()) == 0 {
+		return nil
+	}
+	departed, err := r.Departed()
+	if err != nil {
+		r.logger.Warn("endings not read", slog.Any("error", err))
+	}
+	for _, d := range departed {
+		mh := MemberHorizon{Label: d.Label, Key: d.Key, Self: d.Key == r.key, Standing: d.Ending.Standing}
+		for _, c := range d.Ending.Cuts {
+			at := slices.IndexFunc(mh.Origins, func(o OriginHorizon) bool { return o.ID == c.Origin })
+			if at < 0 {
+				at = len(mh.Origins)
+				mh.Origins = append(mh.Origins, OriginHorizon{ID: c.Origin, Sealed: true, Complete: true})
+			}
+			o := &mh.Origins[at]
+			o.Seq = max(o.Seq, c.Tip.Seq)
+			o.Complete = o.Complete && holdsAll(r.log, c.Origin, []oplog.Tip{c.Tip})
+		}
+		list = append(list, mh)
+	}
+	return list
 }
 
 // Members lists the members by admission, this replica included. Before the
@@ -117,7 +148,7 @@ func (r *Replica) Members() []Member {
 	n := len(list)
 	r.members.mu.RLock()
 	for key, label := range r.members.known {
-		if !have[key] {
+		if !have[key] && !r.hasEnded(key) {
 			list = append(list, Member{Key: key, Label: label})
 		}
 	}
@@ -137,8 +168,24 @@ func (r *Replica) LabelOf(o oplog.OriginID) string {
 				return m.Label
 			}
 		}
+		return r.formerLabel(or.Key)
 	}
 	return ""
+}
+
+// formerLabel is the last label of a device that is no member any more.
+func (r *Replica) formerLabel(key oplog.DeviceKey) (label string) {
+	if !r.hasEnded(key) {
+		return ""
+	}
+	err := r.log.View(func(s oplog.Snapshot) (err error) {
+		label, err = lastLabel(s.View(MembersView), key)
+		return err
+	})
+	if err != nil {
+		return ""
+	}
+	return label
 }
 
 // DurableOn says which members are known to hold an own or foreign entry

@@ -121,10 +121,20 @@ func dirHasFiles(dir string) bool {
 
 // gossipKey is the shared secret of memberlist's packets. Of two the later
 // made counts, so that every replica ends with the same one.
-type gossipKey [40]byte // 8 bytes of creation time in unix ms, big-endian; 32 bytes of key
+//
+// It is 8 bytes of epoch, big-endian, and 32 bytes of key. The epoch is even, the
+// time it was made in unix ms; or odd, and the key was turned for an ending (T2):
+// then it is right behind the stamp of the revoke or leave.
+type gossipKey [40]byte
+
+// turnedEpoch is the epoch of a key that is turned for an ending at a time.
+func turnedEpoch(millis int64) uint64 { return (uint64(millis) + 1) | 1 }
+
+// turned reports whether the key was turned for an ending.
+func (k gossipKey) turned() bool { return k.epoch()&1 == 1 }
 
 func newGossipKey(random io.Reader, nowMillis int64) (k gossipKey, err error) {
-	binary.BigEndian.PutUint64(k[:], uint64(nowMillis))
+	binary.BigEndian.PutUint64(k[:], uint64(nowMillis)&^1)
 	_, err = io.ReadFull(random, k[8:])
 	return k, err
 }

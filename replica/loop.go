@@ -291,8 +291,11 @@ func (r *Replica) react() {
 	defer turn.Stop()
 	for {
 		changed := r.log.Changed()
-		r.seal()
-		r.reactOnce()
+		r.endings(byCommit)
+		if !r.isEnded() {
+			r.seal()
+			r.reactOnce()
+		}
 		r.mend()
 		select { // let commits gather
 		case <-time.After(reactGap):
@@ -311,6 +314,7 @@ func (r *Replica) react() {
 			}
 			r.erase()
 			r.amend()
+			r.endings(byTick)
 		case <-turn.C:
 			if err := r.log.TurnToken(r.ctx); err != nil && r.ctx.Err() == nil {
 				r.logger.Warn("continuity token not turned", slog.Any("error", err))
@@ -357,6 +361,11 @@ func (r *Replica) event(e Event) {
 		}
 		r.logger.Info("connected", peer, slog.String("label", e.Hello.Label))
 		r.dialer.ready(s, e.Hello)
+		r.takenIn(e.Key)
+		if k, ok := gossipKeyOf(e.Hello.GossipEpoch, e.Hello.GossipKey); ok {
+			r.learnGossipKey(k)
+		}
+	case EventGossip:
 		if k, ok := gossipKeyOf(e.Hello.GossipEpoch, e.Hello.GossipKey); ok {
 			r.learnGossipKey(k)
 		}
@@ -377,6 +386,13 @@ func (r *Replica) event(e Event) {
 		r.logger.Warn("content does not match its hash", peer, slog.Any("error", e.Err))
 	case EventPeerError:
 		r.logger.Info("a peer reports an error", peer, slog.Any("error", e.Err))
+		var said *PeerError
+		if errors.As(e.Err, &said) && said.Code == WireEnded {
+			r.mu.Lock()
+			r.hungUp = append(r.hungUp, e.Key)
+			r.mu.Unlock()
+			r.run(func() { r.askWhy(e.Key) })
+		}
 	}
 }
 
@@ -402,20 +418,25 @@ func (r *Replica) awaitRoom() {
 func (r *Replica) learnGossipKey(k gossipKey) {
 	r.mu.Lock()
 	newer := k.newer(r.gkey)
+	told := newer && (!k.turned() || k.epoch() <= r.endingEpoch)
+	stale := k.epoch() < r.endingEpoch
 	if newer {
 		r.gkey = k
 	}
+	if told {
+		r.gtold = k
+	}
 	r.mu.Unlock()
-	if r.gossip != nil {
+	if r.gossip != nil && (newer || !stale) {
 		r.gossip.addKey(k, newer)
 	}
-	if !newer {
+	// A key that was turned for an ending is told on by those who know of that.
+	if !told {
 		return
 	}
 	r.core.SetGossip(k.epoch(), k.secret()) // this is the core's goroutine
 	r.run(func() {
-		if err := saveGossipKey(&r.cfg, k); err != nil {
-			r.logger.Warn("gossip key not kept", slog.Any("error", err))
-		}
+		r.keepGossipKey()
+		r.post(func(now Now) Output { return r.core.TellGossip(now, k.epoch(), k.secret()) })
 	})
 }

@@ -163,7 +163,7 @@ type Member struct {
 	Flagged bool
 }
 
-// MembersIn lists the members of a view, by admission in C2 order. A member's
+// MembersIn lists the current members of a view, by admission in C2 order. A member's
 // label is what it last said itself, else that of its first admission.
 func MembersIn(views oplog.Views) ([]Member, error) {
 	r := views.View(MembersView)
@@ -185,8 +185,15 @@ func MembersIn(views oplog.Views) ([]Member, error) {
 		label string
 	}
 	since := map[labelled]oplog.Ref{}
+	ended, void, err := endedAndVoid(r)
+	if err != nil {
+		return nil, err
+	}
 	var list []Member
-	err := scanDevices(r, 'a', func(key oplog.DeviceKey, ref oplog.Ref, label string) {
+	err = scanDevices(r, 'a', func(key oplog.DeviceKey, ref oplog.Ref, label string) {
+		if ended[key] || void[ref] {
+			return
+		}
 		if at := (labelled{key, label}); since[at].IsZero() {
 			since[at] = ref
 		}

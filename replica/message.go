@@ -122,6 +122,7 @@ const (
 	WireVersion  WireCode = 6 // no common wire version; the connection ends
 	WireReplaced WireCode = 7 // another connection of the same pair stays
 	WireClosing  WireCode = 8 // the replica shuts down
+	WireEnded    WireCode = 9 // the receiver is no member any more; the connection ends
 )
 
 // MsgPing keeps a quiet stream alive and measures the peer's clock.

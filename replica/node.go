@@ -59,9 +59,18 @@ type Replica struct {
 
 	renaming sync.Mutex // one rename at a time
 
-	mu    sync.Mutex
-	gkey  gossipKey
-	state meshState // once the goroutines run only its label changes, under mu
+	keeping sync.Mutex                // one writing of the gossip key at a time
+	ending  sync.Mutex                // one settling of revokes and leaves at a time
+	barred  int                       // devices that are barred; under ending
+	told    atomic.Pointer[endedWord] // what a member told this device of its own ending
+
+	mu          sync.Mutex
+	state       meshState // once the goroutines run only its label changes, under mu
+	gkey        gossipKey
+	gtold       gossipKey         // the one that is told on
+	endingEpoch uint64            // the gossip key must be younger than this
+	hungUp      []oplog.DeviceKey // members that said that this device is none any more
+	turnDue     uint64            // at the next slow tick this replica turns the key for this epoch
 }
 
 // Open starts the replica in cfg.Dir. On a fresh home it makes the device key
@@ -138,6 +147,7 @@ func (r *Replica) openStore(ctx context.Context) error {
 	if err := r.settleLabel(ctx); err != nil {
 		return err
 	}
+	r.loadEnded()
 	return r.openGossipKey()
 }
 
@@ -240,6 +250,9 @@ func (r *Replica) settleLabel(ctx context.Context) error {
 		if err == nil {
 			_, err = r.log.Append(ctx, op)
 		}
+		if errors.Is(err, oplog.ErrEnded) {
+			return nil // and nothing else is said
+		}
 		if err != nil {
 			return storeError(r.cfg.Dir, err)
 		}
@@ -259,12 +272,14 @@ func (r *Replica) settleLabel(ctx context.Context) error {
 func (r *Replica) openGossipKey() error {
 	r.gkey = loadGossipKey(&r.cfg, r.logger)
 	if !r.gkey.isZero() {
+		r.gtold = r.gkey
 		return nil
 	}
 	var err error
 	if r.gkey, err = newGossipKey(r.cfg.Rand, r.cfg.Wall()); err != nil {
 		return err
 	}
+	r.gtold = r.gkey
 	return saveGossipKey(&r.cfg, r.gkey)
 }
 
@@ -276,7 +291,7 @@ func (r *Replica) listen(ctx context.Context) error {
 			Hint: "choose another address with --listen; port 0 takes any free one", Err: err}
 	}
 	r.tr = &transport{ln: ln, self: r.key, timeout: r.cfg.Timing.Handshake, log: r.logger,
-		admit: r.admitPeer, joining: r.invites.open, handle: r.accepted, conns: map[net.Conn]struct{}{}}
+		admit: r.admitPeer, ended: r.hasEnded, joining: r.invites.open, handle: r.accepted, conns: map[net.Conn]struct{}{}}
 	cert, err := newCertificate(r.keys.device, r.state.Label, r.state.Proof, r.cfg.Rand)
 	if err != nil {
 		return err
@@ -352,10 +367,16 @@ func (r *Replica) admitPeer(key oplog.DeviceKey, shown []byte) error {
 	if known {
 		return nil
 	}
+	if r.hasEnded(key) {
+		return fmt.Errorf("device %s: %w any more", shortKey(key), errNotMember)
+	}
 	p, err := decodeProof(shown)
 	if err == nil {
 		var label string
 		if label, err = p.verify(r.members.Mesh(), key, r.isMember); err == nil {
+			err = r.checkAdmitters(p)
+		}
+		if err == nil {
 			r.members.trust(key, label)
 			return nil
 		}
@@ -366,10 +387,33 @@ func (r *Replica) admitPeer(key oplog.DeviceKey, shown []byte) error {
 func (r *Replica) isMember(key oplog.DeviceKey) bool {
 	ok := false
 	err := r.log.View(func(s oplog.Snapshot) (err error) {
-		ok, err = r.members.admitted(s.View(MembersView), key, "")
+		ok, err = r.members.current(s.View(MembersView), key)
 		return err
 	})
 	return ok && err == nil
+}
+
+// hasEnded reports whether a device is no member any more.
+func (r *Replica) hasEnded(key oplog.DeviceKey) bool {
+	_, ended := r.log.Endings()[key]
+	return ended
+}
+
+// checkAdmitters refuses a proof by way of a device that was revoked: whether
+// that admission counts only the log can tell.
+func (r *Replica) checkAdmitters(p proof) error {
+	list, err := r.Departed()
+	if err != nil {
+		return err
+	}
+	for i := range p {
+		for _, d := range list {
+			if d.Ending.Standing != Left && string(p[i].Key) == string(d.Key[:]) {
+				return fmt.Errorf("it was admitted by device %s, which is %s", shortKey(d.Key), d.Ending.Standing)
+			}
+		}
+	}
+	return nil
 }
 
 // accepted takes a connection that the listener has let in.
@@ -383,6 +427,8 @@ func (r *Replica) accepted(conn *tls.Conn, alpn string, peer oplog.DeviceKey) {
 		}
 	case alpnJoin:
 		r.serveJoin(conn, peer)
+	case alpnEnded:
+		r.serveEnded(conn, peer)
 	}
 	conn.Close()
 }
@@ -418,6 +464,9 @@ func (r *Replica) Label() string {
 // Append writes ops to the own log; see oplog.Log.Append. It never waits for
 // the network (A1).
 func (r *Replica) Append(ctx context.Context, ops ...oplog.Op) ([]oplog.Appended, error) {
+	if err := r.checkMember(); err != nil {
+		return nil, err
+	}
 	if err := r.settleLabel(ctx); err != nil {
 		return nil, err
 	}

@@ -94,7 +94,7 @@ func (d *dialer) save() {
 func (d *dialer) recordsLocked() []peerRecord {
 	var list []peerRecord
 	for key, t := range d.peers {
-		if len(t.addrs) > 0 {
+		if _, out := d.out[key]; !out && len(t.addrs) > 0 {
 			list = append(list, peerRecord{Key: bytes.Clone(key[:]), Label: t.label, Addrs: slices.Clone(t.addrs), Seen: t.seen})
 		}
 	}

@@ -103,6 +103,7 @@ func (r *Replica) Status() (Status, error) {
 		switch {
 		case a.Held && len(s.Held) < maxAsides:
 			s.Held = append(s.Held, a)
+		case a.Beyond:
 		case !a.Held && !a.Owed && len(s.Quarantined) < maxAsides:
 			s.Quarantined = append(s.Quarantined, a)
 		}

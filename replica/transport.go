@@ -42,6 +42,8 @@ type transport struct {
 	// admit decides whether a device may connect; proof is what its
 	// certificate shows. Safe for concurrent use.
 	admit func(key oplog.DeviceKey, proof []byte) error
+	// ended says whether a device was a member and is none any more.
+	ended func(key oplog.DeviceKey) bool
 	// joining says whether an invite is open.
 	joining func() bool
 	// handle takes an accepted connection over and closes it.
@@ -57,7 +59,7 @@ var errSelf = errors.New("that is this replica itself")
 
 // verify is the check of both ends. want, when not zero, is the only key
 // that will do.
-func (t *transport) verify(cs tls.ConnectionState, want oplog.DeviceKey) error {
+func (t *transport) verify(cs tls.ConnectionState, want oplog.DeviceKey, serving bool) error {
 	key, err := peerKey(&cs)
 	if err != nil {
 		return err
@@ -69,6 +71,11 @@ func (t *transport) verify(cs tls.ConnectionState, want oplog.DeviceKey) error {
 		return fmt.Errorf("the peer there is device %s, not %s", shortKey(key), shortKey(want))
 	case cs.NegotiatedProtocol == alpnJoin:
 		return nil // an unknown key is accepted here, and nothing else is spoken
+	case cs.NegotiatedProtocol == alpnEnded && serving:
+		if !t.ended(key) {
+			return errNotMember // and never was one, or is one
+		}
+		return nil // it is told what has become of it, and nothing else is spoken
 	case cs.NegotiatedProtocol == "":
 		return errors.New("no common protocol")
 	}
@@ -80,12 +87,12 @@ func (t *transport) serverConfig() *tls.Config {
 		MinVersion:             tls.VersionTLS13,
 		ClientAuth:             tls.RequireAnyClientCert,
 		SessionTicketsDisabled: true,
-		NextProtos:             []string{alpnSync, alpnGossip},
+		NextProtos:             []string{alpnSync, alpnGossip, alpnEnded},
 		GetCertificate:         func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return t.cert.Load(), nil },
-		VerifyConnection:       func(cs tls.ConnectionState) error { return t.verify(cs, oplog.DeviceKey{}) },
+		VerifyConnection:       func(cs tls.ConnectionState) error { return t.verify(cs, oplog.DeviceKey{}, true) },
 	}
 	join := base.Clone()
-	join.NextProtos = []string{alpnSync, alpnGossip, alpnJoin}
+	join.NextProtos = []string{alpnSync, alpnGossip, alpnEnded, alpnJoin}
 	base.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		if t.joining() {
 			return join, nil
@@ -179,7 +186,7 @@ func (t *transport) dial(ctx context.Context, addr, alpn string, want oplog.Devi
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			return t.cert.Load(), nil
 		},
-		VerifyConnection: func(cs tls.ConnectionState) error { return t.verify(cs, want) },
+		VerifyConnection: func(cs tls.ConnectionState) error { return t.verify(cs, want, false) },
 	})
 	if err := conn.HandshakeContext(ctx); err != nil {
 		raw.Close()
