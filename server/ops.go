@@ -27,6 +27,11 @@ type Owner interface {
 	Amend(ctx context.Context, author, opID string, lines ...oplog.Amendment) error
 	Clocks() replica.Clocks
 	Status() (replica.Status, error)
+	Departed() ([]replica.Departed, error)
+	OwnEnding() (*replica.OwnEnding, error)
+	Revoke(ctx context.Context, key oplog.DeviceKey, reason, opID string) error
+	Leave(ctx context.Context) (heard []string, err error)
+	Readmit(ctx context.Context, key oplog.DeviceKey) error
 	Label() string
 	Mesh() replica.MeshID
 }
@@ -62,6 +67,10 @@ func (s *Service) ops(mux *http.ServeMux) {
 	mux.HandleFunc("POST /v1/ops/clock", owned(s, s.showClock))
 	mux.HandleFunc("POST /v1/ops/amend", owned(s, s.amend))
 	mux.HandleFunc("POST /v1/ops/rename", local(s.rename))
+	mux.HandleFunc("POST /v1/ops/members", owned(s, s.members))
+	mux.HandleFunc("POST /v1/ops/revoke", owned(s, s.revoke))
+	mux.HandleFunc("POST /v1/ops/readmit", owned(s, s.readmit))
+	mux.HandleFunc("POST /v1/ops/leave", owned(s, s.leave))
 	mux.HandleFunc("POST /v1/ops/health", owned(s, s.health))
 	mux.HandleFunc("POST /v1/ops/export", s.serveExport)
 	mux.HandleFunc("POST /v1/ops/import", s.serveImport)
@@ -140,7 +149,7 @@ func (s *Service) verify(ctx context.Context, o Owner, progress func(done, total
 type AsideEntry struct {
 	ID      string `json:"id"`
 	Hash    string `json:"hash_tag"` // first 16 hex digits of its hash
-	State   string `json:"state"`    // held, quarantined, owed or damaged
+	State   string `json:"state"`    // held, quarantined, owed, damaged or beyond_cut
 	Kind    string `json:"kind"`
 	Author  string `json:"author,omitempty"`
 	Origin  string `json:"origin"` // label of the replica that wrote it, else the origin's id
@@ -156,7 +165,8 @@ type AsideList struct {
 	Entries     []AsideEntry `json:"entries"`
 	Held        int          `json:"held"`
 	Quarantined int          `json:"quarantined"`
-	Owed        int          `json:"owed"` // all without their payload, held and damaged ones included
+	Owed        int          `json:"owed"`       // all without their payload, held and damaged ones included
+	Beyond      int          `json:"beyond_cut"` // of devices that are no members any more
 	More        bool         `json:"more,omitempty"`
 }
 
@@ -175,16 +185,20 @@ func (s *Service) listAside(_ context.Context, o Owner, _ struct{}) (out AsideLi
 		tag := a.Ref.Tag()
 		e := AsideEntry{ID: logstream.EventID(a.Ref), Hash: hex.EncodeToString(tag[:]), State: "quarantined", Kind: a.Kind, Author: a.Author,
 			Origin: originName(o, a.Ref.Origin()), Seq: a.Ref.Seq(), Reason: a.Reason, Stamp: a.Ref.Stamp().String()}
-		if a.Held {
+		switch {
+		case a.Beyond:
+			e.State = "beyond_cut"
+			out.Beyond++
+		case a.Held:
 			e.State = "held"
 			out.Held++
 			if lead, far := o.Log().LeadOf(a.Ref); far {
 				e.LeadMS = lead
 				e.Release = timeText(a.Ref.Time().Time().Add(-o.Log().Bound()))
 			}
-		} else if a.Owed {
+		case a.Owed:
 			e.State = "owed"
-		} else {
+		default:
 			out.Quarantined++
 		}
 		out.Entries = append(out.Entries, e)
@@ -402,6 +416,7 @@ type Health struct {
 	Entries     uint64      `json:"entries"`
 	Views       []LogView   `json:"views"`
 	Doubt       string      `json:"doubt,omitempty"`
+	Ended       string      `json:"ended,omitempty"` // how this device ceased to be a member
 	Forks       []string    `json:"forks"`
 	Broken      []string    `json:"broken_promises,omitempty"` // whose floors are not kept, and how
 	Held        int         `json:"held"`
@@ -446,6 +461,12 @@ func (s *Service) health(_ context.Context, o Owner, _ struct{}) (Health, error)
 		Owed: st.Owed, Damage: Damage{Found: st.Damage.Found, Mended: st.Damage.Mended, Waiting: st.Damage.Waiting},
 		Flagged: st.Flagged, Outlier: st.Clock.Outlier, OffsetMS: st.Clock.Offset.Milliseconds(), BoundMS: st.Clock.Bound.Milliseconds(),
 		ErasePend: o.Log().ErasePending(), Peers: []PeerState{}}
+	switch own, err := o.OwnEnding(); {
+	case err != nil:
+		return Health{}, err
+	case own != nil:
+		h.Ended = own.String()
+	}
 	for _, g := range o.Log().Origins() {
 		if g.Forked() {
 			h.Forks = append(h.Forks, fmt.Sprintf("%s (%s): %d branches", originName(o, g.ID), g.ID, len(g.Tips)))

@@ -113,6 +113,9 @@ func (d *doctor) diskAgain() {
 }
 
 func (d *doctor) continuity(h *server.Health) {
+	if h.Ended != "" {
+		d.add("membership", checkFail, "what it holds stays readable; to write again, join as a new machine from another TALLY_HOME", "%s", h.Ended)
+	}
 	if h.Doubt != "" {
 		d.add("continuity", checkWarn, "nothing to do when this was a restore or a move; else find out what put the store back", "this replica writes in a new incarnation: %s", h.Doubt)
 	} else {

@@ -141,7 +141,7 @@ Every flag has a variable: --http is TALLY_HTTP, --home is TALLY_HOME. Exit code
 	root.SetVersionTemplate("tally {{.Version}}\n")
 	root.SetHelpCommand(newHelp())
 	root.AddCommand(
-		newUp(a), newStop(a), newInit(a), newRules(a), newHook(a), newMCP(a), newInvite(a), newJoin(a), newRename(a), newStatus(a), newEvents(a),
+		newUp(a), newStop(a), newInit(a), newRules(a), newHook(a), newMCP(a), newInvite(a), newJoin(a), newMembers(a), newRevoke(a), newLeave(a), newRename(a), newStatus(a), newEvents(a),
 		newClaims(a), newInbox(a), newTasks(a), newMerges(a), newSummaries(a), newMemory(a), newCheckpoint(a), newSearch(a), newArtifact(a), newImport(a), newExport(a),
 		newDoctor(a), newRebuild(a), newLog(a), newQuarantine(a), newClock(a), newErase(a), newBackup(a), newRestore(a),
 		newToken(a), newVersion(a), newCompletion(a),

@@ -16,7 +16,8 @@ func newQuarantine(a *app) *cobra.Command {
 far ahead of this machine's clock, or for their device's admission. Quarantined
 ones cannot be folded by this version; a newer one may. Owed ones came without their
 payload, which is asked of peers by hash. The bytes of damaged ones have changed on this
-disk: they are asked of peers too, and put back. None stops any other.`,
+disk: they are asked of peers too, and put back. What lies beyond the cut of a machine
+that was revoked or has left counts nowhere. None stops any other.`,
 		Example: "  tally quarantine\n  tally quarantine --json | jq '.entries[].reason'",
 		Args:    positional(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
