@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 )
 
@@ -67,7 +66,9 @@ func crashChild(dir string) error {
 		cfg.hook = func(point string) {
 			if point == name {
 				if left--; left == 0 {
-					syscall.Kill(os.Getpid(), syscall.SIGKILL)
+					if p, err := os.FindProcess(os.Getpid()); err == nil {
+						p.Kill()
+					}
 				}
 			}
 		}

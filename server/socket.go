@@ -129,7 +129,7 @@ func privateDir(dir string) error {
 	if err != nil {
 		return fmt.Errorf("server: run directory: %w", err)
 	}
-	if info.Mode().Perm()&0o022 != 0 {
+	if openTo(info, 0o022) {
 		return invalid("", "run `chmod 700` on it", "the run directory %s may be written by others (mode %04o)", dir, info.Mode().Perm())
 	}
 	return nil

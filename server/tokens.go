@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 )
 
@@ -56,7 +57,7 @@ func (t *Tokens) load() error {
 	if err != nil {
 		return fmt.Errorf("server: token file: %w", err)
 	}
-	if info.Mode().Perm()&0o077 != 0 {
+	if openTo(info, 0o077) {
 		return fail(CodeKeyDamaged, "", "run `chmod 600` on it; if others may have read it, delete it and make new tokens",
 			"the token file %s is readable by others (mode %04o)", t.path, info.Mode().Perm())
 	}
@@ -116,6 +117,12 @@ func (t *Tokens) Token(s Session, rotate bool) (string, error) {
 	}
 	t.rows = rows
 	return row.Token, nil
+}
+
+// openTo reports whether others have any of these rights. Windows shows none of
+// its own in a mode, which always looks open there.
+func openTo(info fs.FileInfo, rights fs.FileMode) bool {
+	return runtime.GOOS != "windows" && info.Mode().Perm()&rights != 0
 }
 
 func bytesCloneRows(rows []tokenRow) []tokenRow { return append([]tokenRow(nil), rows...) }
