@@ -50,9 +50,9 @@ type Former struct {
 }
 
 // OwnKinds are the kinds of entry that mean something in the log they are in
-// only: births, membership, seals, erases and their receipts.
+// only: births, membership, names, ends, seals, erases and their receipts.
 func OwnKinds() []string {
-	return []string{kindBirth, KindGenesis, KindAdmit, KindLabel, KindSeal, oplog.KindErase, KindErased}
+	return []string{kindBirth, KindGenesis, KindAdmit, KindLabel, KindRename, KindSeal, KindRevoke, KindLeave, oplog.KindErase, KindErased}
 }
 
 func (c *Config) bringDir() string { return filepath.Join(c.Dir, bringFolder) }
