@@ -370,3 +370,21 @@ func TestMemorySearchExactText(t *testing.T) {
 		}
 	})
 }
+
+// TestResumeOfAnOlderCheckpoint: one that is asked for by its branch or id is
+// not said to stand beside those that were saved in knowledge of it.
+func TestResumeOfAnOlderCheckpoint(t *testing.T) {
+	overAll(t, func(t *testing.T, e *env, call caller) {
+		first := call.ok(t, "checkpoint_save", `{"state":"{\"n\":1}","branch":"one","base_commit":"abc1234"}`)["checkpoint_id"].(string)
+		call.ok(t, "checkpoint_save", `{"state":"{\"n\":2}"}`)
+		for _, args := range []string{`{"branch":"one"}`, `{"id":"` + first + `"}`} {
+			r := call.ok(t, "checkpoint_resume", args)
+			if note, _ := r["note"].(string); r["id"] != first || r["base_commit"] != "abc1234" || !strings.Contains(note, "later checkpoints") {
+				t.Errorf("%s: %s", args, encode(r))
+			}
+		}
+		if r := call.ok(t, "checkpoint_resume", `{}`); r["note"] != nil || r["others"] != nil {
+			t.Errorf("the latest: %s", encode(r))
+		}
+	})
+}

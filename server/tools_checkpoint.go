@@ -80,7 +80,10 @@ func (s *Service) checkpointResume(ctx context.Context, c *call) (any, *Error) {
 	if got.Found {
 		r.Record = &got.Record
 	}
-	if len(got.Others) > 0 {
+	switch {
+	case len(got.Others) > 0 && !got.Tip:
+		r.Note = "There are later checkpoints here than the one asked for; resume one by its id."
+	case len(got.Others) > 0:
 		r.Note = "Other checkpoints were saved at the same time elsewhere, without knowing of this one; resume one by its id."
 	}
 	return r, nil

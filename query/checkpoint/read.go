@@ -58,6 +58,9 @@ type Resumed struct {
 	Others []Record
 	// More is how many there are beyond those.
 	More int
+	// Tip says that nothing was saved in knowledge of it: the others were saved
+	// at the same time elsewhere. Otherwise some of them are later.
+	Tip bool
 }
 
 // ResumeQuery asks for a checkpoint.
@@ -156,6 +159,7 @@ func Resume(snap oplog.Snapshot, q ResumeQuery) (Resumed, error) {
 	err = view.Scan(row(rowOpen, ns), nil, true, func(k, v []byte) (bool, error) {
 		other, _, err := parse(k, v)
 		if err != nil || other == ref {
+			out.Tip = out.Tip || err == nil
 			return err == nil, err
 		}
 		if len(out.Others) == maxOthers {
