@@ -44,7 +44,7 @@ func compareRead(dir string) error {
 		defer readers[i].Close()
 	}
 	time.Sleep(3 * time.Second) // compactions that the loading left
-	header(fmt.Sprintf("of %d entries", n), "store", "µs", "tallystick / it (less is better)")
+	header(fmt.Sprintf("of %d entries", n), "store", "µs", "tallystick / it (less is better)", "of processor time")
 	for _, what := range []struct {
 		name  string
 		times int
@@ -54,23 +54,25 @@ func compareRead(dir string) error {
 		{"newest 20 of an index", 1000, func(r engines.Reader) error { return r.Newest(20, false) }},
 		{"newest 20 of an index, with entries", 300, func(r engines.Reader) error { return r.Newest(20, true) }},
 	} {
-		took := make([][]float64, len(names))
+		took, work := make([][]float64, len(names)), make([][]float64, len(names))
 		for r := -1; r < *rounds; r++ {
 			for k := range names {
 				i := (k + r + 1) % len(names)
-				start := time.Now()
+				start, worked := time.Now(), processTime()
 				for range what.times {
 					if err := what.read(readers[i]); err != nil {
 						return fmt.Errorf("%s: %w", names[i], err)
 					}
 				}
+				worked = processTime() - worked
 				if r >= 0 {
+					work[i] = append(work[i], float64(worked.Nanoseconds()))
 					took[i] = append(took[i], float64(time.Since(start).Microseconds())/float64(what.times))
 				}
 			}
 		}
 		for i, name := range names {
-			row(what.name, name, number(median(took[i])), ratio(took[0], took[i]))
+			row(what.name, name, number(median(took[i])), ratio(took[0], took[i]), ratio(work[0], work[i]))
 		}
 	}
 	return nil
