@@ -229,7 +229,7 @@ func TestT5_ADamagedEntryIsErased(t *testing.T) {
 	for name, how := range hurts {
 		for _, noticed := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, noticed), func(t *testing.T) {
-				a, b := openTest(t, "a", withContent), openTest(t, "b", onDisk(t), withContent)
+				a, b := openTest(t, "a", withContent), openTest(t, "b", withContent)
 				write(t, a, "x", 20)
 				victim := mustAppend(t, a, note("the one"))[0]
 				write(t, a, "y", 20)
