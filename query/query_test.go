@@ -403,7 +403,7 @@ func ExampleDefault() {
 	// logstream [event ack]
 	// identity [identity]
 	// speaker [*]
-	// claim [event ack tally.birth]
+	// claim [event ack tally.birth tally.revoke tally.leave]
 	// summary [summary]
 	// mailbox [event mail.mark]
 	// memory [fact fact.mark fact.link fact.alias]
