@@ -117,6 +117,7 @@ func TestT2_WhatLiesBeyondTheCutIsUnfolded(t *testing.T) {
 	acfg, bcfg, ccfg := testConfig(t, "a"), testConfig(t, "b"), testConfig(t, "c")
 	a := mustOpen(t, acfg)
 	b := mustJoin(t, a, bcfg)
+	ccfg.Peers = b.Addresses() // a is away later
 	c := mustJoin(t, a, ccfg)
 	note(t, c, "before")
 	converged(t, a, b, c)
