@@ -26,7 +26,7 @@ func Check(t testing.TB, cases []Case, taken map[Kind]string, decode func(in []b
 		budget = libraryBudget
 	}
 	for _, c := range cases {
-		err, used := run(t, c, budget, decode)
+		used, err := run(t, c, budget, decode)
 		if used > budget+uint64(len(c.In)) {
 			t.Errorf("%s, %s: %d bytes allocated for an input of %d", c.Kind, c.Name, used, len(c.In))
 			count++
@@ -43,7 +43,7 @@ func Check(t testing.TB, cases []Case, taken map[Kind]string, decode func(in []b
 
 // run measures a call. What other goroutines of the process allocate meanwhile
 // counts as well, so the smallest of several is taken when one looks too much.
-func run(t testing.TB, c Case, budget uint64, decode func([]byte) error) (err error, used uint64) {
+func run(t testing.TB, c Case, budget uint64, decode func([]byte) error) (used uint64, err error) {
 	t.Helper()
 	defer func() {
 		if p := recover(); p != nil {
@@ -55,7 +55,7 @@ func run(t testing.TB, c Case, budget uint64, decode func([]byte) error) (err er
 	// The rough count does not stop the world and misses what small objects
 	// have not filled up yet, far less than half the budget.
 	if used = rough() - before; used < Budget/2 {
-		return err, used
+		return used, err
 	}
 	for range 8 {
 		if n := exact(func() { err = decode(c.In) }); n < used {
@@ -65,7 +65,7 @@ func run(t testing.TB, c Case, budget uint64, decode func([]byte) error) (err er
 			break
 		}
 	}
-	return err, used
+	return used, err
 }
 
 func rough() uint64 {
