@@ -84,6 +84,9 @@ func (w *World) converged() error {
 		if held := n.log.Held(); held > 0 {
 			return fmt.Errorf("replica %d holds %d entries back", n.id, held)
 		}
+		if pending := n.log.AmendPending(); pending > 0 {
+			return fmt.Errorf("replica %d has %d amends to apply", n.id, pending)
+		}
 		if err := n.missesBlobs(); err != nil {
 			return err
 		}
