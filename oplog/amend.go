@@ -384,10 +384,11 @@ func (g *group) amendEntry(ln *lane, e *Entry, stored []byte, stamp hlc.Timestam
 	return state == stateVisible && len(g.l.folds[e.Kind])+len(g.l.all) > 0, nil
 }
 
-// Amends sums up which amends the views of this snapshot show, and is zero when
-// none: who keeps something made of entries beside the log knows by it that
-// stamps have changed.
-func (s *snapshot) Amends() (sum Hash, err error) {
+// Revision sums up what was changed of entries after they came: by the amends
+// that the views of this snapshot show, and by the endings of devices. It is
+// zero when nothing was: who keeps something made of entries beside the log
+// knows by it that stamps have changed, or what counts.
+func (s *snapshot) Revision() (sum Hash, err error) {
 	h := sha256.New()
 	n := 0
 	err = s.kv.scan([]byte{tabAmend}, nil, false, func(key, value []byte) (bool, error) {
@@ -399,6 +400,10 @@ func (s *snapshot) Amends() (sum Hash, err error) {
 		}
 		return true, err
 	})
+	if err == nil && s.l.ended() {
+		n++
+		err = s.sumEndings(h)
+	}
 	if err == nil && n > 0 {
 		h.Sum(sum[:0])
 	}

@@ -1,10 +1,12 @@
 package oplog
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 
@@ -228,6 +230,32 @@ func (l *Log) Endings() map[DeviceKey]Ending {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return l.endings
+}
+
+// ended reports whether any device's log has ended.
+func (l *Log) ended() bool { return len(l.Endings()) > 0 }
+
+// sumEndings writes down the endings of a snapshot, and whether what is stored
+// is in line with them.
+func (s *snapshot) sumEndings(w io.Writer) error {
+	endings, err := s.l.cutter.Endings(s)
+	if err != nil {
+		return err
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(endings), func(a, b DeviceKey) int { return bytes.Compare(a[:], b[:]) }) {
+		e := endings[key]
+		fmt.Fprintf(w, "%x %d\n", key, e.At)
+		for _, c := range e.Cuts {
+			fmt.Fprintf(w, "%x %d %x\n", c.Origin, c.Tip.Seq, c.Tip.Hash)
+		}
+	}
+	switch v, err := s.kv.get(metaKey("recut")); {
+	case err == nil:
+		fmt.Fprintf(w, "recut %x\n", v)
+	case !errors.Is(err, ErrNotFound):
+		return err
+	}
+	return nil
 }
 
 // EndingsPending reports whether ApplyEndings has something to do.

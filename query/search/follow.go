@@ -196,22 +196,22 @@ func readFrom(ctx context.Context, log Log, sources []Source, from mark, covered
 		if out.last < from.arrival {
 			return &refoldError{fmt.Sprintf("the log ends at arrival %d, the index at %d", out.last, from.arrival)}
 		}
-		amends, err := amendsOf(s)
+		revision, err := revisionOf(s)
 		if err != nil {
 			return err
 		}
 		if from.arrival == 0 {
 			*covered = out.last
-		} else if out.last == from.arrival && amends.IsZero() {
+		} else if out.last == from.arrival && revision.IsZero() {
 			return nil
 		}
 		entries, bytes, known := 0, 0, from.arrival == 0
 		// The entry of the mark is seen again, to know the log by.
 		return s.Arrived(max(from.arrival, 1)-1, false, func(arrival uint64, e *oplog.Entry) (bool, error) {
 			if !known {
-				if markAt(arrival, e, amends) != from {
-					if arrival == from.arrival && !amends.IsZero() {
-						return false, &refoldError{"stamps were amended"}
+				if markAt(arrival, e, revision) != from {
+					if arrival == from.arrival && !revision.IsZero() {
+						return false, &refoldError{"stamps were amended, or what counts of a device that is gone"}
 					}
 					return false, &refoldError{fmt.Sprintf("arrival %d is another entry than the one that was indexed", from.arrival)}
 				}
@@ -240,7 +240,7 @@ func readFrom(ctx context.Context, log Log, sources []Source, from mark, covered
 					return false, err
 				}
 			}
-			out.next = markAt(arrival, e, amends)
+			out.next = markAt(arrival, e, revision)
 			entries++
 			bytes += e.Size()
 			return entries < stepEntries && bytes < stepBytes, ctx.Err()
@@ -249,19 +249,20 @@ func readFrom(ctx context.Context, log Log, sources []Source, from mark, covered
 	return out, err
 }
 
-// amendsOf sums up the amends that a snapshot shows; see oplog.
-func amendsOf(s oplog.Snapshot) (oplog.Hash, error) {
-	if a, ok := s.(interface{ Amends() (oplog.Hash, error) }); ok {
-		return a.Amends()
+// revisionOf sums up what was changed of entries after they came; see oplog.
+func revisionOf(s oplog.Snapshot) (oplog.Hash, error) {
+	if a, ok := s.(interface{ Revision() (oplog.Hash, error) }); ok {
+		return a.Revision()
 	}
 	return oplog.Hash{}, nil
 }
 
-// markAt is the place behind an entry. With amends it is another one: documents
-// carry stamps, so an amend makes all of what was indexed another log's.
-func markAt(arrival uint64, e *oplog.Entry, amends oplog.Hash) mark {
+// markAt is the place behind an entry. With a revision it is another one:
+// documents carry stamps, and entries of a device that was revoked may count no
+// longer, so that makes all of what was indexed another log's.
+func markAt(arrival uint64, e *oplog.Entry, revision oplog.Hash) mark {
 	m := mark{arrival, e.Hash}
-	for i, b := range amends {
+	for i, b := range revision {
 		m.hash[i] ^= b
 	}
 	return m
