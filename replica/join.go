@@ -280,11 +280,15 @@ func readJoin(r io.Reader, magic string, v any) error {
 	if string(head[:8]) != magic || n > maxJoinBytes {
 		return fmt.Errorf("%w: not a join message", ErrFrame)
 	}
-	frame := append(head, make([]byte, int(n)+4)...)
-	if _, err := io.ReadFull(r, frame[len(head):]); err != nil {
+	// Room is made as bytes come, not by what a stranger says will come.
+	rest, err := io.ReadAll(io.LimitReader(r, int64(n)+4))
+	if err == nil && len(rest) < int(n)+4 {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
 		return err
 	}
-	body, err := decodeFile(magic, frame)
+	body, err := decodeFile(magic, append(head, rest...))
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrFrame, err)
 	}
