@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"bytes"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -281,14 +282,14 @@ func readJoin(r io.Reader, magic string, v any) error {
 		return fmt.Errorf("%w: not a join message", ErrFrame)
 	}
 	// Room is made as bytes come, not by what a stranger says will come.
-	rest, err := io.ReadAll(io.LimitReader(r, int64(n)+4))
-	if err == nil && len(rest) < int(n)+4 {
-		err = io.ErrUnexpectedEOF
-	}
-	if err != nil {
+	frame := bytes.NewBuffer(head)
+	frame.Grow(min(int(n)+4, 64<<10))
+	if _, err := io.CopyN(frame, r, int64(n)+4); errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	} else if err != nil {
 		return err
 	}
-	body, err := decodeFile(magic, append(head, rest...))
+	body, err := decodeFile(magic, frame.Bytes())
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrFrame, err)
 	}
