@@ -80,6 +80,9 @@ func checkFiles(opts badger.Options, through bool, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	if logs, err = dropUnbegun(logs, log); err != nil {
+		return err
+	}
 	for _, name := range logs {
 		version, err := checkWAL(name, keys, log)
 		if err != nil {
@@ -93,6 +96,24 @@ func checkFiles(opts badger.Options, through bool, log *slog.Logger) error {
 		}
 	}
 	return nil
+}
+
+// dropUnbegun removes the newest write-ahead log when it has no bytes at all: a
+// kill between its making and its first byte leaves that, and badger does not
+// open it. Nothing was ever in it. An older one without bytes is damage.
+func dropUnbegun(logs []string, log *slog.Logger) ([]string, error) {
+	if len(logs) == 0 {
+		return logs, nil
+	}
+	newest := logs[len(logs)-1]
+	if info, err := os.Stat(newest); err != nil || info.Size() > 0 {
+		return logs, nil
+	}
+	log.Warn("a write-ahead log without a byte is removed: a crash while it was made", "file", newest)
+	if err := os.Remove(newest); err != nil {
+		return nil, fmt.Errorf("oplog: an empty write-ahead log: %w", err)
+	}
+	return logs[:len(logs)-1], nil
 }
 
 // How much of a table is checked.
