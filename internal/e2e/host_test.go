@@ -135,6 +135,9 @@ func (h *host) start() {
 		Listen string `json:"listen"`
 	}
 	if err := json.NewDecoder(out).Decode(&first); err != nil {
+		h.up = nil // nobody waits for its end
+		cmd.Process.Kill()
+		cmd.Wait()
 		h.t.Fatalf("%s does not come up: %v", h.label, err)
 	}
 	h.net.listening(h.label, first.Listen)
