@@ -78,11 +78,14 @@ func (x *Index) freshen(ctx context.Context) (last uint64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	for {
+	// One step is taken even when nothing newer came: entries that are in the
+	// index may count no longer, and whoever folds them anew just now has to be
+	// waited for.
+	for first := true; ; first = false {
 		x.mu.RLock()
 		pos := x.pos.arrival
 		x.mu.RUnlock()
-		if pos >= last || last-pos > inline {
+		if pos >= last && !first || pos < last && last-pos > inline {
 			return last, nil
 		}
 		more, err := x.step(ctx)
