@@ -17,6 +17,7 @@ type embedder struct {
 	// stepping serialises steps.
 	stepping sync.Mutex
 	pos      mark   // guarded by x.mu
+	restarts int    // how often the pass began anew; guarded by x.mu
 	fault    string // guarded by x.mu
 	again    chan struct{}
 
@@ -38,6 +39,7 @@ func newEmbedder(x *Index) *embedder { return &embedder{x: x, again: make(chan s
 func (v *embedder) restart() {
 	v.x.mu.Lock()
 	v.pos = mark{}
+	v.restarts++
 	v.x.mu.Unlock()
 	select {
 	case v.again <- struct{}{}:
@@ -98,7 +100,7 @@ func (v *embedder) step(ctx context.Context) (more bool, err error) {
 	defer v.stepping.Unlock()
 	x := v.x
 	x.mu.RLock()
-	from := v.pos
+	from, restarts := v.pos, v.restarts
 	x.mu.RUnlock()
 	got, err := readFrom(ctx, x.cfg.Log, x.cfg.Sources, from, &v.covered)
 	// The words catch up after the reading: what arrives in between would
@@ -120,8 +122,12 @@ func (v *embedder) step(ctx context.Context) (more bool, err error) {
 		return false, v.fail(err)
 	}
 	x.mu.Lock()
-	v.pos, v.fault = got.next, ""
-	x.mu.Unlock()
+	defer x.mu.Unlock()
+	v.fault = ""
+	if v.restarts != restarts { // the index was emptied since the reading
+		return true, nil
+	}
+	v.pos = got.next
 	return got.next.arrival < got.last, nil
 }
 
@@ -134,12 +140,13 @@ func (v *embedder) fail(err error) error {
 	return err
 }
 
-// put gives those of docs a vector that the index holds without one. Stepping
-// says that the caller holds that lock.
+// put gives those of docs a vector that the index holds, with this text and
+// without a vector. Stepping says that the caller holds that lock.
 func (v *embedder) put(ctx context.Context, docs []Document, stepping bool) error {
 	x := v.x
 	var texts []string
 	var ids []string
+	var digests []uint64
 	flush := func() error {
 		if len(texts) == 0 {
 			return nil
@@ -158,19 +165,21 @@ func (v *embedder) put(ctx context.Context, docs []Document, stepping bool) erro
 		x.mu.Lock()
 		defer x.mu.Unlock()
 		for i, vec := range vecs {
-			if err := x.c.setVector(ids[i], vec); err != nil {
+			if err := x.c.setVector(ids[i], digests[i], vec); err != nil {
 				return err
 			}
 		}
-		texts, ids = texts[:0], ids[:0]
+		texts, ids, digests = texts[:0], ids[:0], digests[:0]
 		return nil
 	}
 	for _, d := range docs {
 		if parseState(d.State) != stLive || d.Title == "" && d.Text == "" {
 			continue
 		}
+		sum := digest(d.Title, d.Text)
 		x.mu.RLock()
 		n, here := x.c.keys[d.ID]
+		here = here && x.c.cold[n].digest == sum // a later text comes later
 		_, has := x.c.vec.of[n]
 		x.mu.RUnlock()
 		if !here || has {
@@ -183,7 +192,7 @@ func (v *embedder) put(ctx context.Context, docs []Document, stepping bool) erro
 		if len(text) > embedBytes {
 			text = text[:embedBytes]
 		}
-		texts, ids = append(texts, text), append(ids, d.ID)
+		texts, ids, digests = append(texts, text), append(ids, d.ID), append(digests, sum)
 		if len(texts) == embedBatch {
 			if err := flush(); err != nil {
 				return err
@@ -193,8 +202,9 @@ func (v *embedder) put(ctx context.Context, docs []Document, stepping bool) erro
 	return flush()
 }
 
-// setVector gives document id a vector.
-func (c *core) setVector(id string, vec []float32) error {
+// setVector gives document id the vector of the text with this digest. Another
+// text may have taken its place while the model was asked.
+func (c *core) setVector(id string, digest uint64, vec []float32) error {
 	if len(vec) == 0 || len(vec) > maxDims {
 		return fmt.Errorf("search: vector of %d numbers, allowed are 1 to %d", len(vec), maxDims)
 	}
@@ -205,7 +215,7 @@ func (c *core) setVector(id string, vec []float32) error {
 		return fmt.Errorf("search: vector of %d numbers among ones of %d", len(vec), c.vec.dims)
 	}
 	n, ok := c.keys[id]
-	if q := quantize(vec); ok && q != nil {
+	if q := quantize(vec); ok && c.cold[n].digest == digest && q != nil {
 		c.vec.of[n] = q
 		c.vec.fresh = append(c.vec.fresh, n)
 	}

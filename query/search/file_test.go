@@ -36,7 +36,7 @@ func sample() *core {
 		}
 	}
 	c.kept.docs = 0
-	if err := c.setVector("mem_1", []float32{0.5, -1, 0}); err != nil {
+	if err := c.setVector("mem_1", digest("", "queryContext works"), []float32{0.5, -1, 0}); err != nil {
 		panic(err)
 	}
 	return c

@@ -6,10 +6,13 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
+	"tallystick/oplog"
 	"tallystick/query/search"
 )
 
@@ -148,6 +151,70 @@ func TestVectors_FollowTheLogAndAreKept(t *testing.T) {
 	}
 	if res := find(t, x, search.Query{Text: "automobile"}); strings.Contains(ids(res), "n1") || !strings.Contains(ids(res), "n3") {
 		t.Errorf("after the restart %q", ids(res))
+	}
+}
+
+// asked is a Vectorizer that calls during once, while it makes the first vectors.
+type asked struct {
+	once   sync.Once
+	during func()
+	mu     sync.Mutex
+	texts  []string
+}
+
+func (*asked) Name() string { return "asked" }
+
+func (a *asked) Embed(_ context.Context, texts []string, query bool) ([][]float32, error) {
+	if !query {
+		a.mu.Lock()
+		a.texts = append(a.texts, texts...)
+		a.mu.Unlock()
+		a.once.Do(a.during)
+	}
+	return slices.Repeat([][]float32{{1, 2, 3}}, len(texts)), nil
+}
+
+// TestM1_VectorsOfWhatIsThere: a text that takes another's place, and an index
+// that is emptied, while a model is asked: each document ends with the vector of
+// its own text.
+func TestM1_VectorsOfWhatIsThere(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		during func(x *search.Index, l *oplog.Log)
+		want   string
+	}{
+		{"another text", func(x *search.Index, l *oplog.Log) {
+			write(t, l, "n1", "live", "a loaf")
+			if err := x.CatchUp(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}, "a loaf"},
+		{"emptied", func(x *search.Index, _ *oplog.Log) {
+			if err := x.Rebuild("a person asked"); err != nil {
+				t.Error(err)
+			}
+		}, "an automobile"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := openLog(t)
+			v := &asked{}
+			x := openIndex(t, search.Config{Log: l, Sources: []search.Source{source(1)}, Vectorizer: v})
+			v.during = func() { c.during(x, l) }
+			write(t, l, "n1", "live", "an automobile")
+			for range 2 { // the second sees what was written during the first
+				if err := x.CatchUpVectors(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if st := x.Status().Vectors; st.Documents != 1 || st.Behind != 0 {
+				t.Errorf("status %+v", st)
+			}
+			v.mu.Lock()
+			defer v.mu.Unlock()
+			if v.texts[len(v.texts)-1] != c.want {
+				t.Errorf("vectors were made of %q", v.texts)
+			}
+		})
 	}
 }
 
