@@ -29,7 +29,7 @@ func TestArtifactIsKeptByteForByte(t *testing.T) {
 	for _, content := range []string{"x", "a\r\nb\tc", "no newline", "late \u00e9\U0001f600\n", strings.Repeat("0123456789\n", 60_000)} {
 		put := e.do(claude, "artifact_put", `{"kind":"log","content":`+quoteJSON(content)+`,"metadata":{"k":1}}`)
 		a := artifactOf(t, put)
-		if a["size"] != float64(len(content)) || a["created_by"] != "mac:claude:tally" || a["content_here"] != true || a["warnings"] != nil || put["replayed"] != false {
+		if a["size_bytes"] != float64(len(content)) || a["created_by"] != "mac:claude:tally" || a["content_here"] != true || a["warnings"] != nil || put["replayed"] != false {
 			t.Errorf("%.20q: %v", content, put)
 		}
 		got := e.do(codex, "artifact_get", `{"artifact_id":"`+a["id"].(string)+`"}`)

@@ -88,7 +88,7 @@ type Record struct {
 	ID        string          `json:"id"`
 	Kind      string          `json:"kind"`
 	SHA256    string          `json:"sha256"`
-	Size      int64           `json:"size"`
+	Size      int64           `json:"size_bytes"`
 	CreatedBy string          `json:"created_by"`
 	CreatedAt string          `json:"created_at"`
 	HLC       string          `json:"hlc"`
