@@ -24,6 +24,9 @@ type SessionStart struct {
 	Summaries []summary.Record `json:"summaries"`      // own, newest first
 	Stale     []StalePeer      `json:"stale"`
 	OldNames  []oldName        `json:"old_names,omitempty"`
+
+	MoreClaims   bool `json:"more_claims,omitempty"`   // more are open than are shown
+	MoreRequests bool `json:"more_requests,omitempty"` // more wait than are shown
 }
 
 // StartRequest is a task that waits for somebody.
@@ -94,13 +97,16 @@ func (s *Service) SessionStart(ctx context.Context, session Session) (SessionSta
 		if err != nil {
 			return err
 		}
-		r.Claims = claims.Claims
+		r.Claims, r.MoreClaims = claims.Claims, claims.HasMore
 		own, err := summary.List(snap, summary.Query{Filter: identity.Filter{Identity: id.Name}, Limit: startSummaries, Label: s.labeler()})
 		if err != nil {
 			return err
 		}
 		r.Summaries = append(r.Summaries, own.Summaries...)
 		r.Requests, err = s.openRequests(snap, id.Name, h)
+		if len(r.Requests) > startRequests {
+			r.Requests, r.MoreRequests = r.Requests[:startRequests], true
+		}
 		return err
 	})
 	if err != nil {
@@ -113,7 +119,7 @@ func (s *Service) SessionStart(ctx context.Context, session Session) (SessionSta
 }
 
 // openRequests finds what waits for an identity among the latest requests to
-// it and to everybody.
+// it and to everybody, one more than is shown.
 func (s *Service) openRequests(snap oplog.Snapshot, name string, h claim.Horizon) ([]StartRequest, error) {
 	page, err := logstream.List(snap, logstream.Filter{
 		To: []string{name}, Types: []string{logstream.TypeRequest}, ExcludeWriter: name, Limit: startLook, Preview: true, Replica: s.d.Log.Self().ID,
@@ -139,7 +145,7 @@ func (s *Service) openRequests(snap oplog.Snapshot, name string, h claim.Horizon
 		if !t.Open || t.Claim != nil {
 			continue
 		}
-		if out = append(out, StartRequest{ID: ev.ID, From: ev.FromAgent, Task: ev.Correlation, Body: ev.Body}); len(out) == startRequests {
+		if out = append(out, StartRequest{ID: ev.ID, From: ev.FromAgent, Task: ev.Correlation, Body: ev.Body}); len(out) > startRequests {
 			break
 		}
 	}

@@ -158,3 +158,29 @@ func benchOp(b *testing.B, i int) oplog.Op {
 	}
 	return op
 }
+
+// TestI4_SessionStartSaysThatMoreClaimsAreOpen: a start shows a few claims and
+// requests, and says when that is not all of them.
+func TestI4_SessionStartSaysThatMoreClaimsAreOpen(t *testing.T) {
+	e := newEnv(t)
+	start := func() SessionStart {
+		r, bad := e.svc.SessionStart(t.Context(), claude)
+		if bad != nil {
+			t.Fatal(bad)
+		}
+		return r
+	}
+	for i := range startClaims + 1 {
+		m := e.do(codex, "event_append", fmt.Sprintf(`{"type":"task.request","stream":"s","room":"r","correlation_id":"mine%d"}`, i))
+		e.do(claude, "event_ack", fmt.Sprintf(`{"event_id":%q,"status":"claimed"}`, m["event"].(map[string]any)["id"]))
+		if r := start(); r.MoreClaims != (i == startClaims) || len(r.Claims) != min(i+1, startClaims) {
+			t.Errorf("after %d: %d claims, more %v", i+1, len(r.Claims), r.MoreClaims)
+		}
+	}
+	for i := range startRequests + 1 {
+		e.do(codex, "event_append", fmt.Sprintf(`{"type":"task.request","stream":"s","room":"r","to_agent":"mac:claude:tally","correlation_id":"open%d"}`, i))
+		if r := start(); r.MoreRequests != (i == startRequests) || len(r.Requests) != min(i+1, startRequests) {
+			t.Errorf("after %d: %d requests, more %v", i+1, len(r.Requests), r.MoreRequests)
+		}
+	}
+}

@@ -138,11 +138,17 @@ func startLines(r *server.SessionStart) []string {
 			}
 			say("  %s in %s, %s, until %s", oneLine(task, 80), oneLine(c.Stream, 60), c.Grade, shortTime(c.LeaseEnds))
 		}
+		if r.MoreClaims {
+			say("  and more: claim_list with identity @me shows all")
+		}
 	}
 	if len(r.Requests) > 0 {
 		say("open tasks for you (event_ack to claim):")
 		for _, q := range r.Requests {
 			say("  %s from %s: %s", q.ID, oneLine(q.From, 80), oneLine(firstLine(q.Body), 100))
+		}
+		if r.MoreRequests {
+			say("  and more: event_list with to_agent @me and type task.request")
 		}
 	}
 	if len(r.Summaries) > 0 {

@@ -27,10 +27,10 @@ func TestSessionStartIsFortyLines(t *testing.T) {
 	if len(lines) != hookLines || !strings.Contains(lines[hookLines-1], "lines more") {
 		t.Errorf("%d lines, the last %q", len(lines), lines[len(lines)-1])
 	}
-	r.Stale = nil
+	r.Stale, r.MoreClaims, r.MoreRequests = nil, true, true
 	lines = startLines(&r)
-	if len(lines) > hookLines {
-		t.Errorf("%d lines", len(lines))
+	if text := strings.Join(lines, "\n"); len(lines) > hookLines || !strings.Contains(text, "and more: claim_list") || !strings.Contains(text, "and more: event_list") {
+		t.Errorf("%d lines:\n%s", len(lines), text)
 	}
 	for _, l := range lines {
 		if len(l) > 450 || strings.ContainsAny(l, "\n\x1b") || strings.HasPrefix(l, "ignore") {
