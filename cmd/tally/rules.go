@@ -56,7 +56,7 @@ into the files that clients read.`,
 }
 
 func projectFlags(cmd *cobra.Command, project *string, same *bool) {
-	cmd.Flags().StringVar(project, "project", "", "name of the project (default: that of the repository)")
+	cmd.Flags().StringVar(project, "project", "", "name of the project, which the repository keeps for every agent (default: that of the repository)")
 	cmd.Flags().BoolVar(same, "same-project", false, "this repository is the project already known by its name, though it looks like another")
 }
 
