@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"tallystick/query/claim"
 )
 
 // event is an event as tools return it, as far as it is shown to people.
@@ -154,6 +156,7 @@ func (e *event) loss() string {
 	var n struct {
 		Claim     string `json:"claim"`
 		Winner    string `json:"winner"`
+		Rule      string `json:"rule"`
 		Automatic bool   `json:"automatic"`
 	}
 	if json.Unmarshal(e.Metadata, &n) != nil || !n.Automatic || n.Claim == "" {
@@ -166,6 +169,9 @@ func (e *event) loss() string {
 	task := ""
 	if e.CorrelationID != "" {
 		task = " on " + oneLine(e.CorrelationID, 80)
+	}
+	if n.Rule == claim.RuleVoid {
+		return "the claim " + oneLine(n.Claim, 64) + task + " was given up to " + oneLine(n.Winner, 64) + ", which counts no longer; the task is free, claim it again"
 	}
 	return "the claim " + oneLine(n.Claim, 64) + task + " is lost to " + oneLine(n.Winner, 64) + " (" + oneLine(grade, 20) + "); stop working on it"
 }

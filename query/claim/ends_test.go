@@ -129,7 +129,14 @@ func TestK1_ClaimsOfARevokedDeviceEndAtTheStamp(t *testing.T) {
 					if len(got.Losses) != 1 || got.Losses[0].Claim != logstream.EventID(lost) {
 						t.Errorf("losses %+v, want that of c", got.Losses)
 					}
-					return err
+					why, err := claim.Explain(s, logstream.EventID(won), h, nil)
+					if err != nil {
+						return err
+					}
+					if n := len(why.Verdicts); n != 3 || why.Verdicts[0].Outcome != claim.Won || why.Verdicts[1].Outcome != "lost" || why.Verdicts[2].Outcome != claim.Won {
+						t.Errorf("--why: %+v", why.Lines)
+					}
+					return nil
 				})
 				if err != nil {
 					t.Fatal(err)

@@ -19,7 +19,8 @@ const (
 	actApply                   // applied
 	actFail                    // failed
 	actWithdraw                // superseded, without naming a claim
-	actLose                    // superseded, naming the claim that is lost
+	actLose                    // superseded, naming the claim that is lost, written by its home
+	actYield                   // the same by the agent itself, which gives its claim up
 )
 
 // input is what the replay needs of one entry.
@@ -28,7 +29,7 @@ type input struct {
 	act   act
 	actor actor
 	num   int64         // request: expiry in unix ms, 0 for none; claim, keep, renew: lease in ms, 0 for the default
-	claim oplog.Ref     // actLose
+	claim oplog.Ref     // actLose, actYield
 	at    hlc.Timestamp // of a carried entry: when it was first written; else zero
 	until hlc.Timestamp // not stored: when its device was revoked or left; zero if it was not
 }
@@ -88,6 +89,7 @@ type state struct {
 	end    hlc.Timestamp // when that claim's life ends, by what is known
 	length int64         // of its lease in ms, as last asked for; 0 for the default
 	ended  bool          // its home has ended it, or the task closed
+	freed  oplog.Ref     // the ack by which its home ended it as lost, while by now it has won; zero once that is told
 
 	// shadows are leases that their holders believed in and that do not count:
 	// of lost claims, and of the claim that a close cut short. What such a
@@ -180,6 +182,9 @@ func (s *state) step(i input) (lost loss, isLoss bool) {
 		if holds {
 			s.ended, s.end = true, t
 		}
+		if s.holder == i.actor {
+			s.freed = oplog.Ref{}
+		}
 	case actApply:
 		s.close(i)
 	case actFail:
@@ -193,11 +198,14 @@ func (s *state) step(i input) (lost loss, isLoss bool) {
 				break
 			}
 		}
-	case actLose:
+	case actLose, actYield:
 		// Ends that one claim, never the task; it stays in force when the winner
 		// turns out to be none (K1).
 		if sameEntry(i.claim, s.claim) && holds {
 			s.ended, s.end = true, t
+			if i.act == actLose {
+				s.freed = i.ref
+			}
 		} else {
 			s.unshade(i.actor)
 		}
@@ -226,6 +234,7 @@ func (s *state) take(i input, holds bool) (lost loss, isLoss bool) {
 		lost.winner, lost.rule = s.claim, RuleEarliest
 	default:
 		s.claim, s.holder, s.end, s.length, s.ended = i.ref, i.actor, s.lease(i, i.num), i.num, false
+		s.freed = oplog.Ref{}
 		s.unshade(i.actor)
 		return loss{}, false
 	}
@@ -294,7 +303,7 @@ func replay(in []input) (s state, losses []loss) {
 			at[nameOf(l.claim)] = len(losses)
 			losses = append(losses, l)
 		}
-		if i.act == actLose {
+		if i.act == actLose || i.act == actYield {
 			if n, ok := at[nameOf(i.claim)]; ok && losses[n].actor == i.actor {
 				losses[n].told = true
 			}

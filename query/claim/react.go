@@ -11,11 +11,12 @@ import (
 
 // notice is the metadata of the ack that tells a loser.
 type notice struct {
-	Claim     string `json:"claim"`
-	Winner    string `json:"winner"`
-	WinnerHLC string `json:"winner_hlc"`
-	Rule      string `json:"rule"`
-	Automatic bool   `json:"automatic"`
+	Claim      string `json:"claim"`
+	Winner     string `json:"winner"`
+	WinnerHLC  string `json:"winner_hlc"`
+	Rule       string `json:"rule"`
+	Superseded string `json:"superseded,omitempty"` // the ack that told of the loss, when the winner counts no longer
+	Automatic  bool   `json:"automatic"`
 }
 
 func noticeOf(l *loss) []byte {
@@ -80,6 +81,19 @@ func React(snap oplog.Snapshot, h Horizon) (ops []oplog.Op, ask hlc.Timestamp, e
 	if err != nil {
 		return nil, 0, err
 	}
+	err = freed(snap.View(ViewName), func(id taskID, claim, ack oplog.Ref) error {
+		if !own[claim.Origin()] || wait(claim.Time()) {
+			return nil
+		}
+		op, err := reopened(snap, id, claim, ack, &h)
+		if err == nil && op != nil {
+			ops = append(ops, *op)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, 0, err
+	}
 	seen := 0
 	err = heldAfter(snap.View(ViewName), h.now(), func(ref oplog.Ref, _ hlc.Timestamp) (bool, error) {
 		if own[ref.Origin()] && ref.Time() > ask {
@@ -89,6 +103,62 @@ func React(snap oplog.Snapshot, h Horizon) (ops []oplog.Op, ask hlc.Timestamp, e
 		return seen < maxHeldLooked, nil
 	})
 	return ops, ask, err
+}
+
+// RuleVoid is the rule in the ack that tells of late truth (K4, K5): the winner to
+// which a claim was given up counts no longer, as when a revoke's cut voids it.
+const RuleVoid = "winner_void"
+
+// reopened makes the ack by which a home tells that a claim of its own was given
+// up to one that counts no longer. It is a release, which the claim has had
+// already, so it changes nothing else; nil when the task has expired.
+func reopened(snap oplog.Snapshot, id taskID, claim, ack oplog.Ref, h *Horizon) (*oplog.Op, error) {
+	s, _, err := verdict(snap.View(ViewName), id)
+	if err != nil || h.now() >= s.expiry() {
+		return nil, err
+	}
+	e, err := snap.Entry(claim)
+	if err != nil {
+		return nil, fmt.Errorf("claim: entry of a freed claim: %w", err)
+	}
+	told, err := snap.Entry(ack)
+	if err != nil {
+		return nil, fmt.Errorf("claim: superseded ack of a freed claim: %w", err)
+	}
+	if !e.Present() || !told.Present() {
+		return nil, nil // erased: nothing can be told of it
+	}
+	raw, err := logstream.Decode(&e)
+	if err != nil {
+		return nil, err
+	}
+	was, err := logstream.Decode(&told)
+	if err != nil {
+		return nil, err
+	}
+	var n notice
+	if err := json.Unmarshal(was.Metadata, &n); err != nil {
+		n = notice{} // of an older or a foreign hand: the ack itself is named
+	}
+	n.Claim, n.Superseded, n.Rule, n.Automatic = logstream.EventID(claim), logstream.EventID(ack), RuleVoid, true
+	meta, err := json.Marshal(n)
+	if err != nil {
+		return nil, fmt.Errorf("claim: notice of a freed claim: %w", err)
+	}
+	author := under(e.Author, h.Label)
+	op, err := logstream.NewAckOp(author, logstream.Ack{
+		Event: logstream.Event{
+			Stream: string(raw.Stream), Room: string(raw.Room), Topic: string(raw.Topic), To: author,
+			Correlation: string(raw.Correlation), Status: logstream.StatusReleased, Metadata: meta,
+			Body: "The claim that won counts no longer, and this one was given up to it. Nobody holds the task: claim it again.",
+		},
+		Task: string(raw.Task), Of: claim, Automatic: true,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("claim: ack of a freed claim: %w", err)
+	}
+	op.OpID = "reopened-" + e.Hash.String()
+	return &op, nil
 }
 
 // maxHeldLooked bounds how many live claims one reaction looks through. Those

@@ -341,3 +341,15 @@ func pending(r oplog.Reader, fn func(id taskID, l loss) error) error {
 	}
 	return nil
 }
+
+// freed calls fn for the claims that have won although their home has ended them
+// as lost, of tasks that are not closed, until that is told.
+func freed(r oplog.Reader, fn func(id taskID, claim, ack oplog.Ref) error) error {
+	return r.Scan([]byte{rowFreed}, nil, false, func(k, v []byte) (bool, error) {
+		if len(k) != 1+oplog.RefSize || len(v) != 16+oplog.RefSize {
+			return false, errRow
+		}
+		err := fn(taskID(v[:16]), oplog.Ref(k[1:]), oplog.Ref(v[16:]))
+		return err == nil, err
+	})
+}

@@ -20,6 +20,7 @@ import (
 //	l task16 Ref        a claim that lost: rule 1, told 1, loser 16, Ref of the winner
 //	p Ref               task16: losses that no superseded ack names yet
 //	b origin16          device key, from the origin's birth
+//	f Ref               task16, Ref of the ack: the claim that won although its home has ended it as lost
 //	e                   devices that were revoked or have left: key 32, stamp 8, each (ends.go)
 //
 // Everything but i and b follows from the inputs alone: an entry changes the
@@ -33,6 +34,7 @@ const (
 	rowPending = 'p'
 	rowDevice  = 'b'
 	rowEnds    = 'e'
+	rowFreed   = 'f'
 )
 
 // maxInline is how many inputs stand in the task's own row. Most tasks have
@@ -64,7 +66,7 @@ func (i *input) appendRest(dst []byte) []byte {
 	dst = append(dst, what)
 	dst = append(dst, i.actor[:]...)
 	dst = binary.BigEndian.AppendUint64(dst, uint64(i.num))
-	if i.act == actLose {
+	if i.act == actLose || i.act == actYield {
 		dst = append(dst, i.claim[:]...)
 	}
 	if i.at != 0 {
@@ -86,7 +88,7 @@ func parseRest(ref oplog.Ref, b []byte) (i input, rest []byte, err error) {
 	copy(i.actor[:], b[1:17])
 	isCarried := b[0]&restCarried != 0
 	b = b[inputRest:]
-	if i.act == actLose {
+	if i.act == actLose || i.act == actYield {
 		if len(b) < oplog.RefSize {
 			return i, nil, errRow
 		}
@@ -121,7 +123,7 @@ func (r *record) bytes() []byte {
 	}
 	b := append([]byte{1}, r.last[:]...)
 	s := &r.state
-	for _, ref := range []oplog.Ref{s.request, s.closed, s.claim} {
+	for _, ref := range []oplog.Ref{s.request, s.closed, s.claim, s.freed} {
 		b = append(b, ref[:]...)
 	}
 	b = append(b, byte(s.closedBy))
@@ -145,7 +147,7 @@ func (r *record) bytes() []byte {
 	return b
 }
 
-const manyLen = 4*oplog.RefSize + 1 + 16 + 8 + 8 + 8 + 1 + 4
+const manyLen = 5*oplog.RefSize + 1 + 16 + 8 + 8 + 8 + 1 + 4
 
 const shadowLen = 16 + 8 + 8
 
@@ -172,7 +174,7 @@ func parseRecord(b []byte) (r record, err error) {
 		return r, errRow
 	}
 	s := &r.state
-	for _, ref := range []*oplog.Ref{&r.last, &s.request, &s.closed, &s.claim} {
+	for _, ref := range []*oplog.Ref{&r.last, &s.request, &s.closed, &s.claim, &s.freed} {
 		*ref, b = oplog.Ref(b[:oplog.RefSize]), b[oplog.RefSize:]
 	}
 	s.closedBy = act(b[0])
@@ -274,6 +276,9 @@ func (d derived) state(id taskID, s *state) {
 	}
 	if s.live0() && s.closed.IsZero() {
 		d[string(key(rowHeld, endBytes(s.end), id[:]))] = s.claim[:]
+	}
+	if !s.freed.IsZero() && s.closed.IsZero() {
+		d[string(key(rowFreed, s.claim[:]))] = append(id[:], s.freed[:]...)
 	}
 }
 

@@ -23,7 +23,7 @@ type View struct{}
 func (View) Name() string { return ViewName }
 
 // Version of the rows.
-func (View) Version() uint32 { return 3 }
+func (View) Version() uint32 { return 4 }
 
 // Kinds are events (those that open tasks), acks, births for the device behind
 // an origin, and revokes and leaves, which end the claims of a device.
@@ -57,7 +57,7 @@ func (View) Apply(tx oplog.Tx, e *oplog.Entry) error {
 	if in.act == actRequest {
 		in.num = raw.ExpiresAt
 	}
-	if in.act != actLose {
+	if in.act != actLose && in.act != actYield {
 		in.claim = oplog.Ref{}
 	}
 	return add(tx, idOf(taskKeyOf(&raw, e.Hash)), in)
@@ -98,6 +98,9 @@ func actOf(raw *logstream.Raw) act {
 	case logstream.StatusSuperseded:
 		if raw.Claim.IsZero() {
 			return actWithdraw
+		}
+		if !raw.Automatic {
+			return actYield
 		}
 		return actLose
 	}
@@ -182,7 +185,7 @@ func addToMany(tx oplog.Tx, id taskID, rec record, in input) error {
 	if isLoss {
 		now.loss(id, &lost)
 	}
-	if in.act == actLose {
+	if in.act == actLose || in.act == actYield {
 		if err := tell(tx, id, in); err != nil {
 			return err
 		}

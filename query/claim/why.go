@@ -18,7 +18,7 @@ type Verdict struct {
 	Origin  string    `json:"origin"` // label of its replica
 	HLC     string    `json:"hlc"`
 	At      string    `json:"at"`
-	Outcome string    `json:"outcome"` // won, joined or lost
+	Outcome string    `json:"outcome"` // won, joined, lost or void
 	Rule    string    `json:"rule,omitempty"`
 	Against string    `json:"against,omitempty"` // event id of what it lost to
 	WonBy   string    `json:"won_by,omitempty"`
@@ -37,6 +37,9 @@ type Explanation struct {
 	Omitted  int       `json:"omitted,omitempty"`
 	Lines    []string  `json:"lines"` // the same for people
 }
+
+// Void is the outcome of a claim by a device that was revoked or had left.
+const Void = "void"
 
 // maxVerdicts is how many claims one explanation shows.
 const maxVerdicts = 20
@@ -59,6 +62,9 @@ func Explain(snap oplog.Snapshot, id string, h Horizon, label logstream.Labeler)
 			return out, err
 		}
 	}
+	if err := markEnds(r, inputs); err != nil {
+		return out, err
+	}
 	out.Verdicts = []Verdict{}
 	var s state
 	for _, in := range inputs {
@@ -75,6 +81,8 @@ func Explain(snap oplog.Snapshot, id string, h Horizon, label logstream.Labeler)
 			if err := v.lost(snap, &lost); err != nil {
 				return out, err
 			}
+		case in.until != 0 && in.time() >= in.until:
+			v.Outcome = Void
 		case s.claim == in.ref:
 			v.Outcome = Won
 		default:
@@ -176,7 +184,11 @@ func (t *Task) state(s *state) string {
 	case s.claim.IsZero():
 		return "free; nobody has held it"
 	}
-	return "free; the last claim ended at " + logstream.FormatTime(s.end.Time())
+	free := "free; the last claim ended at " + logstream.FormatTime(s.end.Time())
+	if !s.freed.IsZero() {
+		free += ", given up by " + logstream.EventID(s.freed) + " to one that counts no longer"
+	}
+	return free
 }
 
 func waitsFor(list []Unheard) string {
@@ -212,6 +224,8 @@ func (v *Verdict) line() string {
 	switch v.Outcome {
 	case Won:
 		return s + "won: nobody held the task at that stamp" + grade
+	case Void:
+		return s + "claimed nothing: its device was a member no more at that stamp"
 	case Joined:
 		return s + "joined: the same identity on the same machine held it already"
 	}

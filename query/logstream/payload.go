@@ -160,14 +160,16 @@ func (raw *Raw) AckPayload() Ack {
 }
 
 // dedup is the key under which copies of one thing count once: an import's
-// key, or for an automatic superseded ack the claim that is lost (K1): by its
-// origin, seq and hash, for an amend between two copies changes its stamp.
+// key, or for an automatic ack the claim that is lost (K1), or was given up to one
+// that counts no longer: by its origin, seq and hash, for an amend between two copies changes its stamp.
 func (raw *Raw) dedup() (key [16]byte, ok bool) {
 	switch {
 	case !raw.Import.IsZero():
 		return raw.Import.Hash(), true
 	case raw.Automatic && !raw.Claim.IsZero():
 		return imported.Key{Source: "tally.superseded", ID: string(raw.Claim[8:])}.Hash(), true
+	case raw.Automatic:
+		return imported.Key{Source: "tally.reopened", ID: string(raw.Of[8:])}.Hash(), true
 	}
 	return key, false
 }
