@@ -88,6 +88,24 @@ func FuzzParseHead(f *testing.F) {
 	})
 }
 
+// A promise is a record of the store: it opens over any bytes, or says that it
+// is damaged.
+func FuzzParsePromise(f *testing.F) {
+	addGoldenSeeds(f)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		p, err := parsePromise(b)
+		if err != nil {
+			if !errors.Is(err, ErrDamaged) {
+				t.Fatalf("unnamed error %v", err)
+			}
+			return
+		}
+		if again := p.record(); !bytes.Equal(again, b) {
+			t.Fatalf("promise\n%x\nencodes to\n%x", b, again)
+		}
+	})
+}
+
 func FuzzParseFrontier(f *testing.F) {
 	addGoldenSeeds(f)
 	f.Fuzz(func(t *testing.T, b []byte) {

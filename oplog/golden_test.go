@@ -79,6 +79,10 @@ func goldenFrontier() Frontier {
 	}
 }
 
+func goldenPromise() BrokenPromise {
+	return BrokenPromise{Head: goldenHead(hlc.New(1772366460000, 0)), Seq: 3, Stamp: hlc.New(1772366459000, 7)}
+}
+
 // erased is the entry as it is stored and relayed when its payload is gone.
 func erased(e Entry) Entry {
 	e = e.Clone()
@@ -88,7 +92,7 @@ func erased(e Entry) Entry {
 
 func TestL8_GoldenBytes(t *testing.T) {
 	first, second, third := goldenEntries()
-	gone := erased(second)
+	gone, promise := erased(second), goldenPromise()
 	head, idle := goldenHead(second.Time.Next()), goldenHead(hlc.New(1772366460000, 0))
 	for name, got := range map[string][]byte{
 		"entry-v0-first":    first.Append(nil),
@@ -101,6 +105,7 @@ func TestL8_GoldenBytes(t *testing.T) {
 		"frontier-v0":       goldenFrontier().Append(nil),
 		"payload":           second.Payload,
 		"pack-v0":           goldenPack(t),
+		"promise-v0":        promise.record(),
 	} {
 		t.Run(name, func(t *testing.T) {
 			if want := golden(t, name, got); !bytes.Equal(got, want) {
@@ -108,8 +113,8 @@ func TestL8_GoldenBytes(t *testing.T) {
 			}
 		})
 	}
-	if n := len(goldenFiles(t)); n != 10 {
-		t.Errorf("%d golden files, 10 are tested: a file without a test, or the other way round", n)
+	if n := len(goldenFiles(t)); n != 11 {
+		t.Errorf("%d golden files, 11 are tested: a file without a test, or the other way round", n)
 	}
 }
 
@@ -138,6 +143,9 @@ func TestL8_GoldenBytesParse(t *testing.T) {
 		if err != nil || len(rest) != 0 || got.Digest() != want.Digest() || len(got) != len(want) {
 			t.Errorf("%s parses to %v, %v", name, got, err)
 		}
+	}
+	if got, err := parsePromise(golden(t, "promise-v0", nil)); err != nil || *got != goldenPromise() {
+		t.Errorf("promise parses to %+v, %v", got, err)
 	}
 	e := Entry{Payload: golden(t, "payload", nil)}
 	if err := e.parsePayload(); err != nil || e.Version != 1 || e.OpID != "op-1" || string(e.Body) != "\x92\xa5hello\x01" {

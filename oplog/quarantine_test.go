@@ -58,6 +58,12 @@ func TestL6_MixedVersions(t *testing.T) {
 		}
 	}
 	check("older", 2, 3)
+	if list, total, err := b.Quarantined(2); err != nil || len(list) != 2 || total != 3 {
+		t.Errorf("%d quarantined listed of %d, %v; want 2 of 3", len(list), total, err)
+	}
+	if list, err := b.Waiting(2); err != nil || len(list) != 0 {
+		t.Errorf("held: %+v, %v", list, err)
+	}
 	c := openTest(t, "c", folding(newer))
 	pull(t, c, b, 1<<20) // what the older one does not understand comes through it
 	sameState(t, a, c)

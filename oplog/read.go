@@ -271,12 +271,34 @@ func (l *Log) Held() int {
 // Aside lists entries that are stored and relayed but in no view, at most
 // limit of them.
 func (l *Log) Aside(limit int) ([]Aside, error) {
-	var out []Aside
+	out, _, err := l.asides(limit, false, func(byte) bool { return true })
+	return out, err
+}
+
+// Waiting lists entries that are held, at most limit of them. Held counts all.
+func (l *Log) Waiting(limit int) ([]Aside, error) {
+	out, _, err := l.asides(limit, false, func(state byte) bool { return state == stateHeld })
+	return out, err
+}
+
+// Quarantined lists entries that cannot be folded, at most limit of them, and
+// counts all.
+func (l *Log) Quarantined(limit int) (list []Aside, total int, err error) {
+	return l.asides(limit, true, func(state byte) bool { return state == stateQuarantined })
+}
+
+// asides lists entries in a state that is wanted, and with count goes on to
+// count those that it does not list.
+func (l *Log) asides(limit int, count bool, want func(state byte) bool) (out []Aside, total int, err error) {
 	kv := l.db.snapshot()
 	defer kv.release()
-	err := kv.scan([]byte{tabAside}, nil, false, func(key, value []byte) (bool, error) {
+	err = kv.scan([]byte{tabAside}, nil, false, func(key, value []byte) (bool, error) {
+		if !want(value[0]) {
+			return true, nil
+		}
 		if len(out) >= limit {
-			return false, nil
+			total++
+			return count, nil
 		}
 		p := place{binary.BigEndian.Uint32(key[1:]), binary.BigEndian.Uint64(key[5:])}
 		e, _, err := getEntry(kv.get, p)
@@ -287,10 +309,11 @@ func (l *Log) Aside(limit int) ([]Aside, error) {
 		if err != nil {
 			return false, err
 		}
+		total++
 		out = append(out, Aside{Ref: e.Ref(), Kind: e.Kind, Author: e.Author, Reason: string(value[1:]), Held: value[0] == stateHeld, Owed: value[0] == stateOwed, Beyond: value[0] == stateBeyond})
 		return true, nil
 	})
-	return out, err
+	return out, total, err
 }
 
 // Views describes every view as committed.

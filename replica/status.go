@@ -25,6 +25,7 @@ type Status struct {
 	Held        []oplog.Aside // at most 100, as Quarantined
 	Quarantined []oplog.Aside
 	HeldTotal   int
+	Unfoldable  int // how many are quarantined
 	Owed        int // entries without their payload, which is asked of peers (T5), damaged ones included
 	Damage      oplog.Damage
 	Views       []oplog.ViewInfo
@@ -95,18 +96,11 @@ func (r *Replica) Status() (Status, error) {
 	if s.Damage, err = r.log.Damage(); err != nil {
 		return s, storeError(r.cfg.Dir, err)
 	}
-	asides, err := r.log.Aside(2 * maxAsides)
-	if err != nil {
+	if s.Held, err = r.log.Waiting(maxAsides); err != nil {
 		return s, storeError(r.cfg.Dir, err)
 	}
-	for _, a := range asides {
-		switch {
-		case a.Held && len(s.Held) < maxAsides:
-			s.Held = append(s.Held, a)
-		case a.Beyond:
-		case !a.Held && !a.Owed && len(s.Quarantined) < maxAsides:
-			s.Quarantined = append(s.Quarantined, a)
-		}
+	if s.Quarantined, s.Unfoldable, err = r.log.Quarantined(maxAsides); err != nil {
+		return s, storeError(r.cfg.Dir, err)
 	}
 	for _, m := range r.Members() {
 		if m.Key == r.key {

@@ -457,7 +457,7 @@ func (s *Service) health(_ context.Context, o Owner, _ struct{}) (Health, error)
 		return Health{}, err
 	}
 	h := Health{Label: st.Label, Origin: st.Origin.String(), Mesh: st.Mesh.String(), Addresses: st.Addresses, Entries: st.Entries,
-		Views: logViews(o.Log()), Doubt: st.Doubt, Forks: []string{}, Held: st.HeldTotal, Quarantined: len(st.Quarantined), Paused: st.Paused,
+		Views: logViews(o.Log()), Doubt: st.Doubt, Forks: []string{}, Held: st.HeldTotal, Quarantined: st.Unfoldable, Paused: st.Paused,
 		Owed: st.Owed, Damage: Damage{Found: st.Damage.Found, Mended: st.Damage.Mended, Waiting: st.Damage.Waiting},
 		Flagged: st.Flagged, Outlier: st.Clock.Outlier, OffsetMS: st.Clock.Offset.Milliseconds(), BoundMS: st.Clock.Bound.Milliseconds(),
 		ErasePend: o.Log().ErasePending(), Peers: []PeerState{}}

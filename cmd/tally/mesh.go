@@ -172,7 +172,7 @@ func (m mesh) Status(context.Context) (server.Status, error) {
 		return server.Status{}, err
 	}
 	out := server.Status{
-		Held: st.HeldTotal, Quarantined: len(st.Quarantined), Owed: st.Owed, Views: st.Views, Note: note(st),
+		Held: st.HeldTotal, Quarantined: st.Unfoldable, Owed: st.Owed, Views: st.Views, Note: note(st),
 		Clock: server.Clock{
 			HLC: hlc.Stamp{Timestamp: st.Clock.Timestamp, Origin: st.Origin.Short()}.String(), Wall: st.Clock.Wall, Bound: st.Clock.Bound, Outlier: st.Clock.Outlier,
 		},
