@@ -103,6 +103,9 @@ func asError(err error) *server.Error {
 // has ended the program. No tool answers with it.
 const codeInterrupted server.Code = "interrupted"
 
+// hintInterrupted goes with it.
+const hintInterrupted = "run it again; what was acknowledged is on disk"
+
 // finish says on stderr what went wrong with a command and returns the exit
 // code. With asJSON the error object is the last line.
 func finish(ctx context.Context, err error, cmd *cobra.Command, stderr io.Writer, asJSON bool) int {
@@ -123,7 +126,7 @@ func finish(ctx context.Context, err error, cmd *cobra.Command, stderr io.Writer
 		// A wait that was ended from outside has not waited its time.
 		if code == exitInterrupted || errors.Is(err, context.Canceled) || e.Code == server.CodeTimedOut {
 			if asJSON {
-				fmt.Fprintf(stderr, "%s\n", (&server.Error{Code: codeInterrupted, Message: cause.Error()}).JSON())
+				fmt.Fprintf(stderr, "%s\n", (&server.Error{Code: codeInterrupted, Message: cause.Error(), Hint: hintInterrupted}).JSON())
 			}
 			return code
 		}
