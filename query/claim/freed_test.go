@@ -111,9 +111,10 @@ func TestK4K5_CutVoidsAWinner(t *testing.T) {
 				}
 			}
 			// It is written, twice over as by a restored copy: told once, and no more.
-			for i := range int64(2) {
-				c.write(t, start+20*minute+i, op.Kind, op.Author, bytes.Clone(op.Body))
-			}
+			// In between c claims again, and what the copy writes does not end that.
+			c.write(t, start+20*minute, op.Kind, op.Author, bytes.Clone(op.Body))
+			again := ack(c, start+21*minute, "c:claude:x", logstream.StatusClaimed)
+			c.write(t, start+22*minute, op.Kind, op.Author, bytes.Clone(op.Body))
 			digest = ""
 			for range 5 {
 				log := collect()
@@ -126,6 +127,9 @@ func TestK4K5_CutVoidsAWinner(t *testing.T) {
 					t.Errorf("told again: %d", len(ops))
 				}
 				err := log.View(func(s oplog.Snapshot) error {
+					if got, err := claim.Get(s, task, h, nil); err != nil || got.Claim == nil || got.Claim.Event != logstream.EventID(again) {
+						t.Errorf("held by %+v, %v; want the claim that came after", got.Claim, err)
+					}
 					page, err := logstream.List(s, logstream.Filter{To: []string{"c:claude:x"}, Status: logstream.StatusReleased})
 					if err != nil {
 						return err

@@ -21,7 +21,11 @@ const (
 	actWithdraw                // superseded, without naming a claim
 	actLose                    // superseded, naming the claim that is lost, written by its home
 	actYield                   // the same by the agent itself, which gives its claim up
+	actTold                    // released, written by a home, naming the claim that it tells to be freed
 )
+
+// names reports whether an act is about one claim, which it names.
+func (a act) names() bool { return a == actLose || a == actYield || a == actTold }
 
 // input is what the replay needs of one entry.
 type input struct {
@@ -29,7 +33,7 @@ type input struct {
 	act   act
 	actor actor
 	num   int64         // request: expiry in unix ms, 0 for none; claim, keep, renew: lease in ms, 0 for the default
-	claim oplog.Ref     // actLose, actYield
+	claim oplog.Ref     // actLose, actYield, actTold
 	at    hlc.Timestamp // of a carried entry: when it was first written; else zero
 	until hlc.Timestamp // not stored: when its device was revoked or left; zero if it was not
 }
@@ -182,7 +186,10 @@ func (s *state) step(i input) (lost loss, isLoss bool) {
 		if holds {
 			s.ended, s.end = true, t
 		}
-		if s.holder == i.actor {
+	case actTold:
+		// Releases nothing: the claim has ended, and the agent may hold the task by
+		// a later one.
+		if s.holder == i.actor && sameEntry(i.claim, s.claim) {
 			s.freed = oplog.Ref{}
 		}
 	case actApply:

@@ -107,11 +107,11 @@ func React(snap oplog.Snapshot, h Horizon) (ops []oplog.Op, ask hlc.Timestamp, e
 
 // RuleVoid is the rule in the ack that tells of late truth (K4, K5): the winner to
 // which a claim was given up counts no longer, as when a revoke's cut voids it.
+// That ack says released, and ends nothing.
 const RuleVoid = "winner_void"
 
 // reopened makes the ack by which a home tells that a claim of its own was given
-// up to one that counts no longer. It is a release, which the claim has had
-// already, so it changes nothing else; nil when the task has expired.
+// up to one that counts no longer; nil when the task has expired.
 func reopened(snap oplog.Snapshot, id taskID, claim, ack oplog.Ref, h *Horizon) (*oplog.Op, error) {
 	s, _, err := verdict(snap.View(ViewName), id)
 	if err != nil || h.now() >= s.expiry() {

@@ -66,7 +66,7 @@ func (i *input) appendRest(dst []byte) []byte {
 	dst = append(dst, what)
 	dst = append(dst, i.actor[:]...)
 	dst = binary.BigEndian.AppendUint64(dst, uint64(i.num))
-	if i.act == actLose || i.act == actYield {
+	if i.act.names() {
 		dst = append(dst, i.claim[:]...)
 	}
 	if i.at != 0 {
@@ -88,7 +88,7 @@ func parseRest(ref oplog.Ref, b []byte) (i input, rest []byte, err error) {
 	copy(i.actor[:], b[1:17])
 	isCarried := b[0]&restCarried != 0
 	b = b[inputRest:]
-	if i.act == actLose || i.act == actYield {
+	if i.act.names() {
 		if len(b) < oplog.RefSize {
 			return i, nil, errRow
 		}

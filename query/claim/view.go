@@ -57,7 +57,10 @@ func (View) Apply(tx oplog.Tx, e *oplog.Entry) error {
 	if in.act == actRequest {
 		in.num = raw.ExpiresAt
 	}
-	if in.act != actLose && in.act != actYield {
+	switch {
+	case in.act == actTold:
+		in.claim = raw.Of
+	case !in.act.names():
 		in.claim = oplog.Ref{}
 	}
 	return add(tx, idOf(taskKeyOf(&raw, e.Hash)), in)
@@ -90,6 +93,9 @@ func actOf(raw *logstream.Raw) act {
 	case logstream.StatusClaimed:
 		return actClaim
 	case logstream.StatusReleased:
+		if raw.Automatic {
+			return actTold
+		}
 		return actRelease
 	case logstream.StatusApplied:
 		return actApply
