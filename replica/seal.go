@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"tallystick/oplog"
 )
@@ -129,14 +130,23 @@ func (r *Replica) sealFormer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var ops []oplog.Op
+	var heard []oplog.OriginID
 	for i := range former {
-		o := &former[i]
-		if len(seals[o.ID]) > 0 || !r.heardOf(o) {
+		if o := &former[i]; len(seals[o.ID]) == 0 && r.heardOf(o) {
+			heard = append(heard, o.ID)
+		}
+	}
+	if len(heard) == 0 {
+		return nil
+	}
+	// What was told of is here by now, but may have come after the tips were read.
+	var ops []oplog.Op
+	for _, o := range r.log.Origins() {
+		if !slices.Contains(heard, o.ID) {
 			continue
 		}
 		for _, t := range o.Tips {
-			op, err := sealOp(&self, o, t)
+			op, err := sealOp(&self, &o, t)
 			if err != nil {
 				return err
 			}
