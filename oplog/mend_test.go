@@ -62,10 +62,10 @@ func TestL8_DamagedEntryIsMendedInPlace(t *testing.T) {
 	ctx := context.Background()
 	for name, how := range hurts {
 		for _, where := range []string{"middle", "tip"} {
+			if name == "gone" && where == "tip" {
+				continue // then the log is shorter: a peer's frontier says so (L7b)
+			}
 			t.Run(name+" "+where, func(t *testing.T) {
-				if name == "gone" && where == "tip" {
-					t.SkipNow() // then the log is shorter: a peer's frontier says so (L7b)
-				}
 				a, b := openTest(t, "a", withContent), openTest(t, "b", onDisk(t), withContent)
 				write(t, a, "x", 20)
 				victim := mustAppend(t, a, note("the one"))[0]

@@ -277,6 +277,9 @@ func (l *Log) Aside(limit int) ([]Aside, error) {
 
 // Waiting lists entries that are held, at most limit of them. Held counts all.
 func (l *Log) Waiting(limit int) ([]Aside, error) {
+	if l.Held() == 0 {
+		return nil, nil
+	}
 	out, _, err := l.asides(limit, false, func(state byte) bool { return state == stateHeld })
 	return out, err
 }

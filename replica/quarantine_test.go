@@ -175,3 +175,29 @@ func TestL6_FiveCausesOverTheMesh(t *testing.T) {
 		t.Errorf("upgraded it shows %d and sets aside %v", rows(old), got)
 	}
 }
+
+// TestL6_StatusCountsAll: status lists a hundred of what is quarantined, and
+// counts all of it.
+func TestL6_StatusCountsAll(t *testing.T) {
+	with := func(label string, newer bool) Config {
+		cfg := testConfig(t, label)
+		cfg.Projections = []oplog.Projection{edition{newer}}
+		return cfg
+	}
+	old := mustOpen(t, with("old", false))
+	writer := mustJoin(t, old, with("new", true))
+	ops := make([]oplog.Op, maxAsides+50)
+	for i := range ops {
+		ops[i] = oplog.Op{Kind: "sketch", Author: "new:tester:repo", Version: 1, Body: []byte{0xc0}}
+	}
+	if _, err := writer.Log().Append(testContext(t), ops...); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the older one holds all", func() bool {
+		return old.Log().Frontier().Digest() == writer.Log().Frontier().Digest() && old.Log().Held() == 0
+	})
+	st, err := old.Status()
+	if err != nil || len(st.Quarantined) != maxAsides || st.Unfoldable != len(ops) || len(st.Held) != 0 {
+		t.Errorf("%d quarantined listed, %d counted, %d held, %v; want %d and %d", len(st.Quarantined), st.Unfoldable, len(st.Held), err, maxAsides, len(ops))
+	}
+}

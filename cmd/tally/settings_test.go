@@ -31,6 +31,10 @@ func TestLossIsTold(t *testing.T) {
 	if got, want := e.loss(), "the claim evt_a on t1 is lost to evt_b (provisional); stop working on it"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
+	e.Metadata = []byte(`{"claim":"evt_a","winner":"evt_b","rule":"winner_void","automatic":true}`)
+	if got, want := e.loss(), "the claim evt_a on t1 was given up to evt_b, which counts no longer; the task is free, claim it again"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
 	for _, m := range []string{"", `{}`, `{"claim":"evt_a"}`} {
 		if got := (&event{Metadata: []byte(m)}).loss(); got != "" {
 			t.Errorf("%s: %q", m, got)

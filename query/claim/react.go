@@ -59,22 +59,12 @@ func React(snap oplog.Snapshot, h Horizon) (ops []oplog.Op, ask hlc.Timestamp, e
 		if err != nil {
 			return fmt.Errorf("claim: entry of a loss: %w", err)
 		}
-		raw, err := logstream.Decode(&e)
+		op, err := homeAck(&e, &h, "superseded-", logstream.Ack{
+			Event: logstream.Event{Status: logstream.StatusSuperseded, Metadata: noticeOf(&l)}, Claim: l.claim,
+		})
 		if err != nil {
 			return err
 		}
-		author := under(e.Author, h.Label)
-		op, err := logstream.NewAckOp(author, logstream.Ack{
-			Event: logstream.Event{
-				Stream: string(raw.Stream), Room: string(raw.Room), Topic: string(raw.Topic), To: author,
-				Correlation: string(raw.Correlation), Status: logstream.StatusSuperseded, Metadata: noticeOf(&l),
-			},
-			Task: string(raw.Task), Of: l.claim, Claim: l.claim, Automatic: true,
-		})
-		if err != nil {
-			return fmt.Errorf("claim: superseded ack: %w", err)
-		}
-		op.OpID = "superseded-" + e.Hash.String()
 		ops = append(ops, op)
 		return nil
 	})
@@ -128,10 +118,6 @@ func reopened(snap oplog.Snapshot, id taskID, claim, ack oplog.Ref, h *Horizon) 
 	if !e.Present() || !told.Present() {
 		return nil, nil // erased: nothing can be told of it
 	}
-	raw, err := logstream.Decode(&e)
-	if err != nil {
-		return nil, err
-	}
 	was, err := logstream.Decode(&told)
 	if err != nil {
 		return nil, err
@@ -145,20 +131,29 @@ func reopened(snap oplog.Snapshot, id taskID, claim, ack oplog.Ref, h *Horizon) 
 	if err != nil {
 		return nil, fmt.Errorf("claim: notice of a freed claim: %w", err)
 	}
-	author := under(e.Author, h.Label)
-	op, err := logstream.NewAckOp(author, logstream.Ack{
-		Event: logstream.Event{
-			Stream: string(raw.Stream), Room: string(raw.Room), Topic: string(raw.Topic), To: author,
-			Correlation: string(raw.Correlation), Status: logstream.StatusReleased, Metadata: meta,
-			Body: "The claim that won counts no longer, and this one was given up to it. Nobody holds the task: claim it again.",
-		},
-		Task: string(raw.Task), Of: claim, Automatic: true,
-	})
+	op, err := homeAck(&e, h, "reopened-", logstream.Ack{Event: logstream.Event{
+		Status: logstream.StatusReleased, Metadata: meta,
+		Body: "The claim that won counts no longer, and this one was given up to it. Nobody holds the task: claim it again.",
+	}})
+	return &op, err
+}
+
+// homeAck makes the ack in which a home tells an agent what has become of its
+// claim. The op id is made of the claim's hash: written again it counts once.
+func homeAck(claim *oplog.Entry, h *Horizon, prefix string, ack logstream.Ack) (oplog.Op, error) {
+	raw, err := logstream.Decode(claim)
 	if err != nil {
-		return nil, fmt.Errorf("claim: ack of a freed claim: %w", err)
+		return oplog.Op{}, err
 	}
-	op.OpID = "reopened-" + e.Hash.String()
-	return &op, nil
+	author := under(claim.Author, h.Label)
+	ack.Stream, ack.Room, ack.Topic, ack.To = string(raw.Stream), string(raw.Room), string(raw.Topic), author
+	ack.Correlation, ack.Task, ack.Of, ack.Automatic = string(raw.Correlation), string(raw.Task), claim.Ref(), true
+	op, err := logstream.NewAckOp(author, ack)
+	if err != nil {
+		return op, fmt.Errorf("claim: %s ack: %w", ack.Status, err)
+	}
+	op.OpID = prefix + claim.Hash.String()
+	return op, nil
 }
 
 // maxHeldLooked bounds how many live claims one reaction looks through. Those
