@@ -151,7 +151,8 @@ func TestM1_SameAnswersInAnyOrder(t *testing.T) {
 }
 
 // TestK1_EveryPendingLossIsListedAndTold: each loss shows both sides, and its
-// home owes exactly one ack until an ack names it.
+// home owes exactly one superseded ack until an ack names it. What else a home
+// owes tells of a claim that it has ended although that claim won (K5).
 func TestK1_EveryPendingLossIsListedAndTold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := fold(t, entries(t))
@@ -170,13 +171,29 @@ func TestK1_EveryPendingLossIsListedAndTold(t *testing.T) {
 			}
 		}
 		owed := 0
+		told := map[oplog.Ref]bool{}
 		for device := byte(0); device < 3; device++ {
 			h.Self = foldtest.Origin(device)
 			ops, _, err := claim.React(r, h)
 			if err != nil {
 				t.Fatal(err)
 			}
-			owed += len(ops)
+			for _, op := range ops {
+				ack, err := logstream.Decode(&oplog.Entry{Header: oplog.Header{Kind: op.Kind}, Version: op.Version, Body: op.Body})
+				if err != nil {
+					t.Fatal(err)
+				}
+				switch {
+				case string(ack.Status) == logstream.StatusSuperseded && ack.Claim == ack.Of:
+					owed++
+				case string(ack.Status) != logstream.StatusReleased || !ack.Claim.IsZero():
+					t.Fatalf("owed: %+v", ack)
+				}
+				if told[ack.Of] {
+					t.Fatalf("one claim is told of twice: %+v", ack)
+				}
+				told[ack.Of] = true
+			}
 		}
 		if owed != untold {
 			t.Fatalf("%d acks owed for %d losses not told", owed, untold)
