@@ -66,7 +66,11 @@ func (s *snapshot) View(name string) Reader {
 
 // getEntry reads an entry and its arrival number.
 func getEntry(get func([]byte) ([]byte, error), p place) (e Entry, arrival uint64, err error) {
-	v, err := get(seqKey(tabEntry, p.lane, p.seq))
+	return entryOf(func(p place) ([]byte, error) { return get(seqKey(tabEntry, p.lane, p.seq)) }, p)
+}
+
+func entryOf(get func(place) ([]byte, error), p place) (e Entry, arrival uint64, err error) {
+	v, err := get(p)
 	if err != nil {
 		return Entry{}, 0, err
 	}
@@ -186,12 +190,14 @@ func (s *snapshot) Arrived(after uint64, reverse bool, fn func(arrival uint64, e
 	case after != 0:
 		start = arrKey(after)
 	}
+	runs := runReader{kv: s.kv}
+	defer runs.close()
 	return s.kv.scan([]byte{tabArr}, start, reverse, func(key, value []byte) (bool, error) {
 		p, err := placeOf(value)
 		if err != nil {
 			return false, err
 		}
-		e, arrival, err := getEntry(s.kv.get, p)
+		e, arrival, err := entryOf(runs.entry, p)
 		if errors.Is(err, ErrDamaged) || errors.Is(err, ErrNotFound) {
 			s.l.suspectAt(p) // fetched again; it must not hide those behind it
 			return true, nil
