@@ -91,7 +91,8 @@ func TestA4_ArtifactLimits(t *testing.T) {
 		{claude, "patch_submit", `{"stream":"s","room":"a\nb","content":"x\n"}`, CodeInvalidArgument, "room", ""},
 		{claude, "patch_submit", `{"stream":"s","to_agent":"all","content":"x\n"}`, CodeInvalidArgument, "to_agent", ""},
 		{claude, "artifact_get", `{"artifact_id":"art_20260101T000000_0123456789ab"}`, CodeNotFound, "artifact_id", ""},
-		{claude, "artifact_get", `{"artifact_id":"evt_1"}`, CodeNotFound, "artifact_id", ""},
+		{claude, "artifact_get", `{"artifact_id":"art_of_another_make"}`, CodeNotFound, "artifact_id", ""},
+		{claude, "artifact_get", `{"artifact_id":"evt_1"}`, CodeInvalidArgument, "artifact_id", ""},
 	} {
 		bad := e.refused(c.session, c.tool, c.args)
 		if bad.Code != c.code || c.field != "" && bad.Field != c.field || !strings.Contains(bad.Hint, c.hint) {

@@ -174,9 +174,14 @@ func TestFindGetAndList(t *testing.T) {
 	if got, err := artifact.Get(r, "artifact_id", id, blobs, nil); err != nil || got.Size != 6 || got.Note == "" {
 		t.Errorf("another size than told: %+v, %v", got, err)
 	}
-	for _, bad := range []string{"", "art_", "art_20260101T000001" + id[19:], id[:31] + "g", strings.ToUpper(id), id + "0", "art_20261301T000000_0123456789ab"} {
-		if _, err := artifact.Get(r, "artifact_id", bad, blobs, nil); refusal.CodeOf(err) != refusal.NotFound {
-			t.Errorf("%q: %v", bad, err)
+	for bad, code := range map[string]refusal.Code{
+		"": refusal.InvalidArgument, "art_": refusal.InvalidArgument, strings.ToUpper(id): refusal.InvalidArgument,
+		"evt_20260101T000000_0123456789ab": refusal.InvalidArgument, "art_20260101 000000": refusal.InvalidArgument,
+		"art_20260101T000001" + id[19:]: refusal.NotFound, id[:31] + "g": refusal.NotFound, id + "0": refusal.NotFound,
+		"art_20261301T000000_0123456789ab": refusal.NotFound,
+	} {
+		if _, err := artifact.Get(r, "artifact_id", bad, blobs, nil); refusal.CodeOf(err) != code {
+			t.Errorf("%q: %v, want %s", bad, err, code)
 		}
 	}
 	if err := artifact.CheckKnown(r, "artifact_ids", []string{id, id}); err != nil {

@@ -135,8 +135,12 @@ func NewRecord(e *oplog.Entry, blobs Blobs, label logstream.Labeler) (Record, er
 	return r, nil
 }
 
-// Get returns the artifact of that id, or a refusal with code not_found.
+// Get returns the artifact of that id, or a refusal: invalid_argument for what
+// is no artifact id, not_found for one that is not known here.
 func Get(snap oplog.Snapshot, field, id string, blobs Blobs, label logstream.Labeler) (Record, error) {
+	if !logstream.IsArtifactID(id) {
+		return Record{}, refusal.Invalid(field, "copy the id that artifact_put gave, e.g. art_20260102T030405_0123456789ab", "%s is %s, which is not an artifact id", field, refusal.Quote(id))
+	}
 	ref, found, err := Find(snap, id)
 	if err != nil {
 		return Record{}, err

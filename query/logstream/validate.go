@@ -306,6 +306,9 @@ func checkArtifacts(ids []string) ([]string, error) {
 	return out, nil
 }
 
+// IsArtifactID reports whether s has the form of an artifact id, whoever made it.
+func IsArtifactID(s string) bool { return validArtifact(s) }
+
 // validArtifact reports whether s has the form of an artifact id: art_ and
 // letters, digits, _ . or -. Whether it is known is asked elsewhere.
 func validArtifact[T ~string | ~[]byte](s T) bool {
