@@ -59,7 +59,9 @@ func laneStore(t *testing.T, key []byte) *badgerStore {
 	return s
 }
 
-func laneValue(lane uint32, seq uint64) []byte { return fmt.Appendf(nil, "lane %d, entry %d", lane, seq) }
+func laneValue(lane uint32, seq uint64) []byte {
+	return fmt.Appendf(nil, "lane %d, entry %d", lane, seq)
+}
 
 // TestRuns_SameAsPointReads reads places in any order, neighbours or not, there
 // or not, by cursor and by key. What was read stays as it was while others are.

@@ -43,13 +43,9 @@ func (r *Replica) Revoke(ctx context.Context, key oplog.DeviceKey, reason, opID 
 	if !r.isMember(key) {
 		return errorf(CodeConflict, "name", "see `tally members`", "device %s is no member", shortKey(key))
 	}
-	cuts := cutsAt(r.log, key, oplog.OriginID{})
-	if len(cuts) > maxCuts {
-		return errorf(CodeConflict, "name", "", "the log of that device has %d branches, at most %d can be cut", len(cuts), maxCuts)
-	}
-	op, err := revokeOp(key, cuts, reason)
+	op, err := RevokeOp(r.log, key, reason)
 	if err != nil {
-		return fmt.Errorf("replica: revoke: %w", err)
+		return err
 	}
 	if op.OpID = opID; opID == "" {
 		op.OpID = "revoke:" + key.String()
@@ -58,6 +54,20 @@ func (r *Replica) Revoke(ctx context.Context, key oplog.DeviceKey, reason, opID 
 		return err
 	}
 	return r.settleEndings(ctx, byOwnAct)
+}
+
+// RevokeOp makes the entry that ends a device's membership, with cuts where log
+// holds no more of it. It asks nothing else; Revoke does.
+func RevokeOp(log *oplog.Log, key oplog.DeviceKey, reason string) (oplog.Op, error) {
+	cuts := cutsAt(log, key, oplog.OriginID{})
+	if len(cuts) > maxCuts {
+		return oplog.Op{}, errorf(CodeConflict, "name", "", "the log of that device has %d branches, at most %d can be cut", len(cuts), maxCuts)
+	}
+	op, err := revokeOp(key, cuts, reason)
+	if err != nil {
+		return op, fmt.Errorf("replica: revoke: %w", err)
+	}
+	return op, nil
 }
 
 // Leave ends this device's own membership. It keeps its data and writes nothing

@@ -270,9 +270,14 @@ func (n *Node) slowTick(life int) {
 	})
 }
 
-// react appends what follows from the views and asks for floors while a loss
+// react lets revokes act, appends what follows from the views and asks for floors while a loss
 // of an own claim is provisional.
 func (n *Node) react() {
+	// Endings act on the log before anything is made of it (T2).
+	if err := n.log.ApplyEndings(context.Background()); err != nil {
+		n.w.fail("endings %d: %v", n.id, err)
+		return
+	}
 	ops, ask, err := n.w.cfg.Domain.React(n)
 	if err != nil {
 		n.w.fail("react %d: %v", n.id, err)
