@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -52,6 +53,7 @@ func (s *Service) ExportMemory(ctx context.Context, q MemoryExport) (MemoryPart,
 			if err != nil {
 				return false, err
 			}
+			row.HLC = e.Ref().Stamp().String()
 			if ok && q.wants(&row) {
 				b := encode(row)
 				part.Rows = append(part.Rows, b)
@@ -103,7 +105,11 @@ func exportRow(snap oplog.Snapshot, e *oplog.Entry) (r MemoryRow, ok bool, err e
 		if rec.At != "" {
 			r.CreatedAt = rec.At
 		}
-		return r, true, nil
+		if rec.Imported == nil {
+			return r, true, nil
+		}
+		first, ok, err := memory.Imported(snap, *rec.Imported) // copies of it are left out
+		return r, ok && first == rec.ID, err
 	case memory.KindLink, memory.KindAlias:
 		rel, ok, err := memory.RelationOf(snap, e)
 		r = MemoryRow{
@@ -149,10 +155,16 @@ func exportRow(snap oplog.Snapshot, e *oplog.Entry) (r MemoryRow, ok bool, err e
 		if err != nil {
 			return r, false, err
 		}
-		return MemoryRow{
+		r = MemoryRow{
 			Kind: RowCheckpoint, ID: rec.ID, Namespace: rec.Namespace, State: rec.Raw, Branch: rec.Branch, BaseCommit: rec.BaseCommit,
-			Author: rec.Author, CreatedAt: rec.CreatedAt,
-		}, true, nil
+			Author: rec.Author, CreatedAt: rec.CreatedAt, Imported: rec.Imported,
+		}
+		if rec.Imported == nil {
+			return r, true, nil
+		}
+		r.Author, r.CreatedAt = cmp.Or(rec.By, r.Author), cmp.Or(rec.At, r.CreatedAt)
+		first, ok, err := checkpoint.Imported(snap, *rec.Imported)
+		return r, ok && first == ref, err
 	}
 	return r, false, nil
 }

@@ -45,9 +45,13 @@ type MemoryRow struct {
 	Author     string   `json:"author,omitempty"`
 	CreatedAt  string   `json:"created_at,omitempty"` // verbatim
 	Supersedes []string `json:"supersedes,omitempty"`
-	// Retired is why a fact is no longer live; such rows are exported and never
-	// imported.
+	// Retired is why a fact is no longer live. It is imported as one that is
+	// retired, unless a fact of that text is live here.
 	Retired *memory.Retired `json:"retired,omitempty"`
+	// Replaces are the keys of retired facts in whose place this one stands.
+	Replaces []imported.Key `json:"replaces,omitempty"`
+	// HLC is the place of the record in the order of its log.
+	HLC string `json:"hlc,omitempty"`
 
 	From        string   `json:"from,omitempty"`
 	To          string   `json:"to,omitempty"`
@@ -99,10 +103,11 @@ type MemoryCounts struct {
 	Summaries      int        `json:"summaries"`
 	Turns          int        `json:"turns"`
 	Checkpoints    int        `json:"checkpoints"`
+	Retired        int        `json:"retired"` // of the facts, how many are retired ones
 	AlreadyPresent int        `json:"already_present"`
 	ChangedIgnored int        `json:"changed_ignored"` // of those present, how many differ from the row
-	SkippedRetired int        `json:"skipped_retired"`
-	Secrets        int        `json:"likely_secrets"` // rows that likely hold one
+	SkippedRetired int        `json:"skipped_retired"` // retired ones whose text is live here
+	Secrets        int        `json:"likely_secrets"`  // rows that likely hold one
 	Errors         []RowError `json:"errors"`
 }
 
@@ -110,7 +115,7 @@ type MemoryCounts struct {
 func (n *MemoryCounts) Add(m MemoryCounts) {
 	for _, p := range [][2]*int{
 		{&n.Facts, &m.Facts}, {&n.Pins, &m.Pins}, {&n.Links, &m.Links}, {&n.Aliases, &m.Aliases}, {&n.Summaries, &m.Summaries},
-		{&n.Turns, &m.Turns}, {&n.Checkpoints, &m.Checkpoints}, {&n.AlreadyPresent, &m.AlreadyPresent},
+		{&n.Turns, &m.Turns}, {&n.Checkpoints, &m.Checkpoints}, {&n.Retired, &m.Retired}, {&n.AlreadyPresent, &m.AlreadyPresent},
 		{&n.ChangedIgnored, &m.ChangedIgnored}, {&n.SkippedRetired, &m.SkippedRetired}, {&n.Secrets, &m.Secrets},
 	} {
 		*p[0] += *p[1]
@@ -124,7 +129,7 @@ func MemoryChunks(rows []MemoryRow) [][]MemoryRow {
 	start, size := 0, 0
 	for i := range rows {
 		r := &rows[i]
-		n := len(r.Text) + len(r.Prompt) + len(r.Thought) + len(r.Response) + len(r.State) + 1024
+		n := len(r.Text) + len(r.Prompt) + len(r.Thought) + len(r.Response) + len(r.State) + 640*len(r.Replaces) + 1024
 		if i > start && (i-start == maxImport/2 || size+n > localBody/8) {
 			out = append(out, rows[start:i])
 			start, size = i, 0
@@ -147,7 +152,7 @@ func (s *Service) ImportMemory(ctx context.Context, q MemoryImport) (MemoryCount
 	if len(q.Rows) > maxImport {
 		return MemoryCounts{}, fail(CodeTooLarge, "rows", "send chunks", "%d rows in one call, at most %d are allowed", len(q.Rows), maxImport)
 	}
-	w := &memoryImport{s: s, author: id.Name, dry: q.DryRun, seen: map[[16]byte]string{}, read: map[string]bool{}, others: map[saved]int{}}
+	w := &memoryImport{s: s, author: id.Name, dry: q.DryRun, seen: map[[16]byte]string{}, live: map[[2]string]bool{}, gone: map[[16]byte]bool{}}
 	w.counts.Errors = []RowError{}
 	err := s.d.Log.View(func(snap oplog.Snapshot) error {
 		for i := range q.Rows {
@@ -179,16 +184,23 @@ type memoryImport struct {
 	dry    bool
 	counts MemoryCounts
 	seen   map[[16]byte]string // rows of this chunk
-	read   map[string]bool     // namespaces whose checkpoints are in others
-	others map[saved]int
-	ops    []oplog.Op
-	tally  []*int
+	live   map[[2]string]bool  // namespace and text of its live facts
+	gone   map[[16]byte]bool   // keys of its retired facts
+	ops    []planned
 	pins   []MemoryRow
+}
+
+// planned is an op to append.
+type planned struct {
+	oplog.Op
+	count  *int // what it counts as; nil for a mark
+	joined bool // goes into one Append with the op before
+	spare  bool // may be left out when it cannot be made any more
 }
 
 // row plans what a row needs. An error is one of the store.
 func (w *memoryImport) row(snap oplog.Snapshot, r MemoryRow) error {
-	if r.Retired != nil {
+	if r.Retired != nil && r.HLC == "" { // without an order it may retire what came later
 		w.counts.SkippedRetired++
 		return nil
 	}
@@ -237,13 +249,88 @@ func (w *memoryImport) row(snap oplog.Snapshot, r MemoryRow) error {
 		if changed {
 			w.counts.ChangedIgnored++
 		}
-	} else {
-		op.OpID = "import/" + hex.EncodeToString(h[:])
-		w.ops, w.tally = append(w.ops, op), append(w.tally, count)
+	} else if err := w.plan(snap, &r, k, op, count); err != nil {
+		return err
 	}
-	if r.Pinned && r.Kind == RowFact {
+	if r.Kind != RowFact {
+		return nil
+	}
+	if r.Pinned && r.Retired == nil {
 		w.pins = append(w.pins, r)
 	}
+	return w.replaces(snap, &r, k, !here)
+}
+
+// plan plans to store a row that is not here.
+func (w *memoryImport) plan(snap oplog.Snapshot, r *MemoryRow, k imported.Key, op oplog.Op, count *int) error {
+	h := k.Hash()
+	op.OpID = "import/" + hex.EncodeToString(h[:])
+	text := [2]string{r.Namespace, r.Text}
+	if r.Kind != RowFact || r.Retired == nil {
+		if r.Kind == RowFact {
+			w.live[text] = true
+		}
+		w.ops = append(w.ops, planned{Op: op, count: count})
+		return nil
+	}
+	// What retires a text retires every copy that was written before.
+	copies, err := memory.Copies(snap, r.Namespace, r.Text)
+	if err != nil {
+		return err
+	}
+	if len(copies) > 0 || w.live[text] {
+		w.counts.SkippedRetired++
+		delete(w.seen, h)
+		return nil
+	}
+	mark, err := memory.NewRetired(w.author, k)
+	if err != nil {
+		return err
+	}
+	mark.OpID = op.OpID + "/retired"
+	w.gone[h] = true
+	w.ops = append(w.ops, planned{Op: op, count: count}, planned{Op: mark, count: &w.counts.Retired, joined: true})
+	return nil
+}
+
+// replaces plans to say which retired facts a fact stands in for, as far as
+// that is not said here; fresh, when that fact is planned, too.
+func (w *memoryImport) replaces(snap oplog.Snapshot, r *MemoryRow, by imported.Key, fresh bool) error {
+	var keys []imported.Key
+	for _, k := range r.Replaces {
+		if k == by {
+			continue
+		}
+		id, here, err := memory.Imported(snap, k)
+		if err != nil {
+			return err
+		}
+		if !here {
+			if w.gone[k.Hash()] {
+				keys = append(keys, k)
+			}
+			continue
+		}
+		rec, err := memory.Get(snap, "id", id)
+		if refusal.CodeOf(err) == refusal.NotFound {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if rec.Retired != nil && rec.Retired.SupersededBy == "" {
+			keys = append(keys, k)
+		}
+	}
+	if len(keys) == 0 || w.dry {
+		return nil
+	}
+	op, err := memory.NewReplaced(w.author, by, keys)
+	if err != nil {
+		w.bad(r, err)
+		return nil
+	}
+	w.ops = append(w.ops, planned{Op: op, joined: fresh && len(w.ops) > 0, spare: true})
 	return nil
 }
 
@@ -285,7 +372,9 @@ func (w *memoryImport) op(r *MemoryRow, k imported.Key) (oplog.Op, *int, error) 
 		op, err := rawmemory.NewOp(w.author, t)
 		return op, &w.counts.Turns, err
 	case RowCheckpoint:
-		op, err := checkpoint.NewOp(w.author, checkpoint.Checkpoint{Namespace: r.Namespace, State: r.State, Branch: r.Branch, BaseCommit: r.BaseCommit})
+		op, err := checkpoint.NewOp(w.author, checkpoint.Checkpoint{
+			Namespace: r.Namespace, State: r.State, Branch: r.Branch, BaseCommit: r.BaseCommit, Import: k, Author: r.Author, At: r.CreatedAt,
+		})
 		return op, &w.counts.Checkpoints, err
 	}
 	return oplog.Op{}, nil, nil
@@ -326,45 +415,11 @@ func (w *memoryImport) here(snap oplog.Snapshot, r *MemoryRow, k imported.Key) (
 	case RowAlias:
 		list, err := memory.Aliases(snap, r.Namespace, r.Term, 0)
 		return slices.ContainsFunc(list, func(a memory.Alias) bool { return slices.Equal(a.Equivalents, r.Equivalents) }), false, err
+	case RowCheckpoint:
+		_, ok, err := checkpoint.Imported(snap, k)
+		return ok, false, err
 	}
-	h := k.Hash()
-	_, err = snap.ByOp(w.author, "import/"+hex.EncodeToString(h[:]))
-	if errors.Is(err, oplog.ErrNotFound) {
-		here, err = w.savedByOthers(snap, r)
-		return here, false, err
-	}
-	return err == nil, false, err
-}
-
-// saved is what one checkpoint is known by, as its payload holds no key.
-type saved struct{ namespace, state, branch, commit string }
-
-// savedByOthers reports whether the checkpoint of a row was imported by another
-// identity, which another machine has. A state may have been saved several
-// times: the n-th row of it is the n-th of those.
-func (w *memoryImport) savedByOthers(snap oplog.Snapshot, r *MemoryRow) (bool, error) {
-	if !w.read[r.Namespace] {
-		f := checkpoint.Filter{Namespace: r.Namespace, Limit: checkpoint.MaxLimit}
-		for more := true; more; {
-			page, err := checkpoint.List(snap, f)
-			if err != nil {
-				return false, err
-			}
-			for _, c := range page.Checkpoints {
-				if c.Author != w.author {
-					w.others[saved{r.Namespace, c.Raw, c.Branch, c.BaseCommit}]++
-				}
-			}
-			more, f.Cursor = page.HasMore, page.NextCursor
-		}
-		w.read[r.Namespace] = true
-	}
-	key := saved{r.Namespace, r.State, r.Branch, r.BaseCommit}
-	if w.others[key] == 0 {
-		return false, nil
-	}
-	w.others[key]--
-	return true, nil
+	return false, false, nil
 }
 
 // hasEntry reports whether the entry that an id of this mesh names is here.
@@ -385,29 +440,53 @@ func hasEntry(snap oplog.Snapshot, id string) (bool, error) {
 
 func (w *memoryImport) flush(ctx context.Context) error {
 	if w.dry {
-		for _, n := range w.tally {
-			*n++
+		for _, p := range w.ops {
+			if p.count != nil {
+				*p.count++
+			}
 		}
 		return nil
 	}
 	for len(w.ops) > 0 {
 		n, size := 0, 0
-		for n < len(w.ops) && n < importBatch && (n == 0 || size+len(w.ops[n].Body) <= importBytes) {
+		for n < len(w.ops) && (w.ops[n].joined || n < importBatch && (n == 0 || size+len(w.ops[n].Body) <= importBytes)) {
 			size += len(w.ops[n].Body) + 64
 			n++
 		}
-		done, err := w.s.d.Log.Append(ctx, w.ops[:n]...)
+		batch := w.ops[:n]
+		err := w.append(ctx, batch)
+		if refusal.CodeOf(err) == refusal.Conflict {
+			batch = slices.DeleteFunc(slices.Clone(batch), func(p planned) bool { return p.spare })
+			err = w.append(ctx, batch)
+		}
 		if err != nil {
 			return err
 		}
-		for i, d := range done {
-			if d.Replayed {
-				w.counts.AlreadyPresent++
-			} else {
-				*w.tally[i]++
-			}
+		w.ops = w.ops[n:]
+	}
+	return nil
+}
+
+func (w *memoryImport) append(ctx context.Context, batch []planned) error {
+	if len(batch) == 0 {
+		return nil
+	}
+	ops := make([]oplog.Op, len(batch))
+	for i := range batch {
+		ops[i] = batch[i].Op
+	}
+	done, err := w.s.d.Log.Append(ctx, ops...)
+	if err != nil {
+		return err
+	}
+	for i, d := range done {
+		switch count := batch[i].count; {
+		case count == nil || d.Replayed && count == &w.counts.Retired:
+		case d.Replayed:
+			w.counts.AlreadyPresent++
+		default:
+			*count++
 		}
-		w.ops, w.tally = w.ops[n:], w.tally[n:]
 	}
 	return nil
 }

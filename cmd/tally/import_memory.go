@@ -49,7 +49,8 @@ sessions with a summary become summaries, prompts become turns.`},
 front. A block that changes later is a new fact.`},
 	{importers.Tally, "tally FILE", "Import what tally export wrote",
 		`Records that are here already, under their own id or the key they came with, are
-left as they are. Retired facts are left out.`},
+left as they are. Retired facts come in as retired ones, except where a fact of
+that text is live here.`},
 }
 
 func newImportMemory(a *app) []*cobra.Command {
@@ -169,7 +170,7 @@ func (a *app) printMemoryImport(r *memoryImport) {
 		what string
 		n    int
 	}{
-		{"pinned", r.Pins}, {"already present", r.AlreadyPresent}, {"changed since, and left as they were", r.ChangedIgnored},
+		{"pinned", r.Pins}, {"of the facts, retired ones", r.Retired}, {"already present", r.AlreadyPresent}, {"changed since, and left as they were", r.ChangedIgnored},
 		{"left out on purpose", r.Skipped}, {"retired, left out", r.SkippedRetired},
 	} {
 		if n.n > 0 {

@@ -42,12 +42,13 @@ func TestScript(t *testing.T) {
 			return os.MkdirAll(env.Getenv("HOME"), 0o700)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exitcode": exitCodeCmd,
-			"setenv":   setenvCmd,
-			"eventid":  eventIDCmd,
-			"mcp":      mcpCmd,
-			"damage":   damageCmd,
-			"await":    awaitCmd,
+			"exitcode":   exitCodeCmd,
+			"sameexport": sameExportCmd,
+			"setenv":     setenvCmd,
+			"eventid":    eventIDCmd,
+			"mcp":        mcpCmd,
+			"damage":     damageCmd,
+			"await":      awaitCmd,
 
 			"agekey":     ageKeyCmd,
 			"entryhash":  entryHashCmd,

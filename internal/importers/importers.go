@@ -143,6 +143,9 @@ func Read(source Source, path, namespace string) (*Result, error) {
 			return nil, fmt.Errorf("importers: no source %q", source)
 		}
 	}
+	if source == Tally {
+		inOrder(r.res.Rows)
+	}
 	for i := range r.res.Rows {
 		if row := &r.res.Rows[i]; row.Namespace == "" && row.Kind != server.RowSummary && row.Kind != server.RowTurn {
 			row.Namespace = namespace

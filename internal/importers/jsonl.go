@@ -375,38 +375,6 @@ func cmpOr(a, b string) string {
 	return b
 }
 
-// tallyLine reads a line of this program's own export.
-func (r *reading) tallyLine(line int, b []byte) {
-	var row struct {
-		server.MemoryRow
-		Version int `json:"version"`
-	}
-	if err := json.Unmarshal(b, &row); err != nil {
-		r.bad(line, "", "no row as expected: %v", why(err))
-		return
-	}
-	switch {
-	case row.Kind == ExportHeader && row.Version == ExportVersion:
-		r.res.Lines--
-	case row.Kind == ExportHeader:
-		r.bad(line, "", "an export of version %d; this program reads %d", row.Version, ExportVersion)
-	case row.ID == "":
-		r.bad(line, "", "a row without an id")
-	default:
-		if row.Imported == nil {
-			row.Imported = key(Tally, row.ID, row.Kind)
-		}
-		r.add(line, row.MemoryRow)
-	}
-}
-
-// ExportHeader is the kind of the first line of an export, and ExportVersion
-// the version it states.
-const (
-	ExportHeader  = "tally.export"
-	ExportVersion = 1
-)
-
 // why says what is wrong with JSON in the words of JSON, not of Go.
 func why(err error) string {
 	var typ *json.UnmarshalTypeError

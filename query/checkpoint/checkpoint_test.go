@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"tallystick/oplog"
+	"tallystick/query/imported"
 	"tallystick/query/internal/viewtest"
 	"tallystick/query/refusal"
 )
@@ -216,6 +217,68 @@ func TestListPages(t *testing.T) {
 	})
 }
 
+func key(n int) imported.Key {
+	return imported.Key{Source: "tally", ID: fmt.Sprintf("chk_%016x", n), Part: "checkpoint"}
+}
+
+// TestM3_TwoImportsAreOne: two hosts read one export in before they meet, and
+// one goes on from what it read. Afterwards each checkpoint is there once, the
+// copies are listed, and nothing is said to have been saved apart.
+func TestM3_TwoImportsAreOne(t *testing.T) {
+	a, b := viewtest.New(t, "mac", View{}), viewtest.New(t, "nas", View{})
+	var ids [2][]string
+	for i, l := range []*viewtest.Log{a, b} {
+		for n := range 3 {
+			ids[i] = append(ids[i], save(l, Checkpoint{Namespace: "x", State: fmt.Sprintf(`{"n":%d}`, n), Branch: "main", Import: key(n), Author: "old:a:p", At: "2026-01-02"}))
+			l.Later(5)
+		}
+	}
+	b.Later(1000)
+	last := save(b, Checkpoint{Namespace: "x", State: `{"n":9}`})
+	viewtest.Meet(a, b)
+	if a.Digest() != b.Digest() {
+		t.Error("views differ")
+	}
+	for _, l := range []*viewtest.Log{a, b} {
+		r, err := resume(l, ResumeQuery{Namespace: "x"})
+		if err != nil || r.Record.ID != last || len(r.Others) != 0 {
+			t.Errorf("%s: %+v %v", l.Author, r, err)
+		}
+		l.Read(func(s oplog.Snapshot) error {
+			p, err := List(s, Filter{Namespace: "x"})
+			if err != nil || p.Count != 4 || p.Checkpoints[1].Raw != `{"n":2}` || p.Checkpoints[1].By != "old:a:p" || p.Checkpoints[1].At != "2026-01-02" || *p.Checkpoints[1].Imported != key(2) {
+				t.Errorf("%s: %+v %v", l.Author, p, err)
+			}
+			if p, err := List(s, Filter{Namespace: "x", Branch: "main"}); err != nil || p.Count != 3 {
+				t.Errorf("%s: of the branch %+v %v", l.Author, p, err)
+			}
+			copies, _, err := CopyPage(s, nil, 10)
+			if err != nil || len(copies) != 3 {
+				t.Errorf("%s: %d copies, %v", l.Author, len(copies), err)
+			}
+			forks, _, err := ForkPage(s, nil, 10)
+			if err != nil || len(forks) != 0 {
+				t.Errorf("%s: saved apart %+v, %v", l.Author, forks, err)
+			}
+			if _, ok, err := Imported(s, key(1)); err != nil || !ok {
+				t.Errorf("%s: %v %v", l.Author, ok, err)
+			}
+			if _, ok, err := Imported(s, key(7)); err != nil || ok {
+				t.Errorf("%s: %v %v", l.Author, ok, err)
+			}
+			return nil
+		})
+		for _, list := range ids { // both ids of one name the one that counts
+			if r, err := resume(l, ResumeQuery{Namespace: "x", ID: list[1]}); err != nil || r.Record.Raw != `{"n":1}` {
+				t.Errorf("%s: by id %+v %v", l.Author, r, err)
+			}
+		}
+	}
+	if _, err := NewOp("mac:a:p", Checkpoint{Namespace: "x", Author: "old:a:p"}); err == nil {
+		t.Error("an author of a checkpoint that is not imported")
+	}
+}
+
 func TestM1_AnyOrderAnySplit(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		logs := []*viewtest.Log{viewtest.New(t, "red", View{}), viewtest.New(t, "blue", View{})}
@@ -225,7 +288,11 @@ func TestM1_AnyOrderAnySplit(t *testing.T) {
 			if rapid.IntRange(0, 4).Draw(rt, "meet") == 0 {
 				viewtest.Meet(logs[0], logs[1])
 			}
-			save(l, Checkpoint{Namespace: rapid.SampledFrom([]string{"a", "b"}).Draw(rt, "ns"), Branch: rapid.SampledFrom([]string{"", "main"}).Draw(rt, "branch")})
+			c := Checkpoint{Namespace: rapid.SampledFrom([]string{"a", "b"}).Draw(rt, "ns"), Branch: rapid.SampledFrom([]string{"", "main"}).Draw(rt, "branch")}
+			if n := rapid.IntRange(0, 4).Draw(rt, "import"); n > 2 {
+				c.Import = key(n)
+			}
+			save(l, c)
 		}
 		logs[0].Pull(logs[1], rapid.SampledFrom([]int{1, 400, 1 << 20}).Draw(rt, "piece"))
 		logs[1].Pull(logs[0], 1<<20)
@@ -260,6 +327,11 @@ func TestL8_GoldenBytes(t *testing.T) {
 	if got := hex.EncodeToString(s.encode()); got != want {
 		t.Errorf("a checkpoint is %s, was %s", got, want)
 	}
+	s.Import, s.Author, s.At = imported.Key{Source: "tally", ID: "chk_1", Part: "p"}, "a:b:c", "2026"
+	const in = "98a161a77b226e223a317da46d61696ea6633066666565c093a574616c6c79a563686b5f31a170a5613a623a63a432303236"
+	if got := hex.EncodeToString(s.encode()); got != in {
+		t.Errorf("an imported checkpoint is %s, was %s", got, in)
+	}
 }
 
 func TestL6_Quarantine(t *testing.T) {
@@ -272,6 +344,8 @@ func TestL6_Quarantine(t *testing.T) {
 		"long":            change(func(c *Checkpoint) { c.State = `{"x":"` + strings.Repeat("x", MaxState) + `"}` }),
 		"truncated":       change(func(*Checkpoint) {})[:7],
 		"nil":             {0xc0},
+		"no key":          append(append([]byte{0x98}, change(func(*Checkpoint) {})[1:]...), 0xc0, 0xa0, 0xa0),
+		"bad key":         change(func(c *Checkpoint) { c.Import = imported.Key{Source: "a\n", ID: "b", Part: "c"} }),
 	} {
 		e := oplog.Entry{Header: oplog.Header{Kind: Kind, Author: "a:b:c"}, Body: body}
 		var q *oplog.QuarantineError
@@ -283,6 +357,8 @@ func TestL6_Quarantine(t *testing.T) {
 
 func FuzzPayload(f *testing.F) {
 	s := sample()
+	f.Add(s.encode())
+	s.Import, s.Author = key(1), "a:b:c"
 	f.Add(s.encode())
 	f.Add([]byte(`{"agent_id":"a","state":"{}"}`))
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -11,6 +11,7 @@ import (
 
 	"tallystick/hlc"
 	"tallystick/oplog"
+	"tallystick/query/imported"
 	"tallystick/query/internal/args"
 	"tallystick/query/internal/pack"
 	"tallystick/query/refusal"
@@ -29,6 +30,8 @@ const (
 	MaxState     = 512 << 10
 	MaxBranch    = 512
 	MaxCommit    = 128
+
+	maxAt = 64
 )
 
 // Checkpoint is the payload.
@@ -40,6 +43,11 @@ type Checkpoint struct {
 	// Knew is the latest checkpoint of the namespace that the writer knew; it
 	// is filled in by the writer.
 	Knew oplog.Hash
+	// Import is the key of an imported checkpoint, zero for others. Two imports
+	// of one checkpoint, on any replicas, are one: the earliest by C2.
+	Import imported.Key
+	Author string // original author of an imported checkpoint, or empty
+	At     string // original time of an imported checkpoint, verbatim, or empty
 }
 
 // ID is the name of a checkpoint: chk_ and 16 hex digits of its header's hash.
@@ -77,7 +85,22 @@ func Validate(c Checkpoint) error {
 	if err := line("branch", c.Branch, MaxBranch); err != nil {
 		return err
 	}
-	return line("base_commit", c.BaseCommit, MaxCommit)
+	if err := line("base_commit", c.BaseCommit, MaxCommit); err != nil {
+		return err
+	}
+	if err := line("author", c.Author, oplog.MaxAuthor); err != nil {
+		return err
+	}
+	if err := line("at", c.At, maxAt); err != nil {
+		return err
+	}
+	if c.Import.IsZero() {
+		if c.Author != "" || c.At != "" {
+			return refusal.Invalid("import", "name the row", "author and at belong to an imported checkpoint")
+		}
+		return nil
+	}
+	return c.Import.Check()
 }
 
 func line(field, s string, max int) error {
@@ -139,22 +162,38 @@ func ParseSave(raw []byte, own string) (Checkpoint, error) {
 	return c, Validate(c)
 }
 
-const fields = 5
+// A checkpoint has five fields, an imported one three more.
+const (
+	fields         = 5
+	importedFields = 8
+)
 
 func (c *Checkpoint) encode() []byte {
-	b := pack.Array(make([]byte, 0, len(c.State)+128), fields)
+	n := fields
+	if !c.Import.IsZero() {
+		n = importedFields
+	}
+	b := pack.Array(make([]byte, 0, len(c.State)+128), n)
 	for _, s := range []string{c.Namespace, c.State, c.Branch, c.BaseCommit} {
 		b = pack.Str(b, s)
 	}
 	if c.Knew.IsZero() {
-		return pack.Nil(b)
+		b = pack.Nil(b)
+	} else {
+		b = pack.Bin(b, c.Knew[:])
 	}
-	return pack.Bin(b, c.Knew[:])
+	if n == fields {
+		return b
+	}
+	return pack.Str(pack.Str(c.Import.Append(b), c.Author), c.At)
 }
 
 func decode(body []byte) (c Checkpoint, err error) {
 	r := pack.NewReader(body)
-	r.Exactly(fields)
+	n := r.Array(importedFields)
+	if n != fields && n != importedFields {
+		r.Fail("array of %d elements, want %d or %d", n, fields, importedFields)
+	}
 	c.Namespace = string(r.Str(MaxNamespace))
 	c.State = string(r.Str(MaxState))
 	c.Branch = string(r.Str(MaxBranch))
@@ -166,6 +205,12 @@ func decode(body []byte) (c Checkpoint, err error) {
 		if copy(c.Knew[:], b); r.Err() == nil && c.Knew.IsZero() {
 			r.Fail("hash of nothing")
 		}
+	}
+	if n == importedFields {
+		if c.Import = imported.Read(&r); r.Err() == nil && c.Import.IsZero() {
+			r.Fail("import without a key")
+		}
+		c.Author, c.At = string(r.Str(oplog.MaxAuthor)), string(r.Str(maxAt))
 	}
 	return c, r.End()
 }

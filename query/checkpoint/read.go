@@ -10,6 +10,7 @@ import (
 	"tallystick/oplog"
 	"tallystick/query/carried"
 	"tallystick/query/document"
+	"tallystick/query/imported"
 	"tallystick/query/internal/args"
 	"tallystick/query/logstream"
 	"tallystick/query/refusal"
@@ -41,6 +42,9 @@ type Record struct {
 	Author       string          `json:"author"`
 	Origin       string          `json:"origin"`
 	HLC          string          `json:"hlc"`
+	Imported     *imported.Key   `json:"imported,omitempty"`
+	By           string          `json:"imported_author,omitempty"`
+	At           string          `json:"imported_at,omitempty"`
 	Invisible    bool            `json:"invisible,omitempty"`
 
 	Raw string    `json:"-"` // the state, byte for byte
@@ -199,10 +203,15 @@ func byID(snap oplog.Snapshot, view oplog.Reader, prefix []byte, id string) (ref
 		return ref, false, fmt.Errorf("find checkpoint: %w", err)
 	}
 	ref = e.Ref()
-	if _, err = view.Get(append(prefix[:len(prefix):len(prefix)], ref[:]...)); errors.Is(err, oplog.ErrNotFound) {
-		return ref, false, nil
+	counts, ok, err := copyOf(view, e.Hash)
+	if err != nil {
+		return ref, false, err
 	}
-	return ref, err == nil, err
+	if ok {
+		ref = counts
+	}
+	ok, err = has(view, append(prefix[:len(prefix):len(prefix)], ref[:]...))
+	return ref, ok, err
 }
 
 func recordAt(snap oplog.Snapshot, ref oplog.Ref, label logstream.Labeler) (Record, error) {
@@ -221,8 +230,11 @@ func NewRecord(e *oplog.Entry, label logstream.Labeler) (Record, error) {
 	}
 	r := Record{
 		ID: ID(e.Hash), Namespace: c.Namespace, CreatedAt: logstream.FormatTime(carried.Stamp(e).Time()), Branch: c.Branch, BaseCommit: c.BaseCommit,
-		Author: e.Author, HLC: e.Ref().Stamp().String(), Raw: c.State, Ref: e.Ref(),
+		Author: e.Author, HLC: e.Ref().Stamp().String(), Raw: c.State, Ref: e.Ref(), By: c.Author, At: c.At,
 		Invisible: logstream.Invisible(c.Namespace) || logstream.Invisible(c.State) || logstream.Invisible(c.Branch) || logstream.Invisible(c.BaseCommit),
+	}
+	if !c.Import.IsZero() {
+		r.Imported = &c.Import
 	}
 	if label != nil {
 		r.Origin = label(e.Origin)

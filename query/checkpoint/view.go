@@ -12,19 +12,25 @@ import (
 // ViewName is the name of this domain's view.
 const ViewName = "checkpoint"
 
-// The rows of the view.
+// The rows of the view. Of several copies of one import only the earliest by C2
+// has rows c, b and o.
 //
 //	c ns16 Ref          hash: every checkpoint
 //	b ns16 branch16 Ref hash: the same by branch
 //	o ns16 Ref          hash: those that no later save knew of
-//	k hash32            Ref, ns16: where a checkpoint stands
+//	p hash32            Ref, ns16, import16 of an imported one: where it stands
 //	w hash32 Ref        nothing: saves that knew of a checkpoint
+//	k import16          the copy that counts: Ref, hash32, ns16, branch16
+//	d import16 Ref      nothing: the other copies
+//	W import16          nothing: some save knew of a copy
 const (
 	rowAll    = 'c'
 	rowBranch = 'b'
 	rowOpen   = 'o'
-	rowPlace  = 'k'
+	rowPlace  = 'p'
 	rowKnown  = 'w'
+	rowImport = 'k' // with rows d written by package copies
+	rowSeen   = 'W'
 )
 
 func digest(kind byte, s string) []byte {
@@ -45,7 +51,7 @@ type View struct{}
 func (View) Name() string { return ViewName }
 
 // Version of the rows.
-func (View) Version() uint32 { return 1 }
+func (View) Version() uint32 { return 2 }
 
 // Kinds are checkpoints.
 func (View) Kinds() []string { return []string{Kind} }
@@ -59,15 +65,7 @@ func (View) Apply(tx oplog.Tx, e *oplog.Entry) error {
 	if err != nil {
 		return err
 	}
-	ref, ns := e.Ref(), nsID(c.Namespace)
-	for _, k := range [][]byte{row(rowAll, ns, ref[:]), row(rowBranch, ns, digest('b', c.Branch), ref[:])} {
-		if err := tx.Insert(k, e.Hash[:]); err != nil {
-			return err
-		}
-	}
-	if err := tx.Insert(row(rowPlace, e.Hash[:]), append(ref[:], ns...)); err != nil {
-		return err
-	}
+	it := item{ref: e.Ref(), hash: e.Hash, ns: nsID(c.Namespace), branch: digest('b', c.Branch)}
 	known := false
 	err = tx.Scan(row(rowKnown, e.Hash[:]), nil, false, func(_, _ []byte) (bool, error) {
 		known = true
@@ -76,28 +74,55 @@ func (View) Apply(tx oplog.Tx, e *oplog.Entry) error {
 	if err != nil {
 		return err
 	}
-	if !known {
-		if err := tx.Insert(row(rowOpen, ns, ref[:]), e.Hash[:]); err != nil {
+	counts := true
+	place := append(it.ref[:len(it.ref):len(it.ref)], it.ns...)
+	if !c.Import.IsZero() {
+		key := c.Import.Hash()
+		place = append(place, key[:]...)
+		if known {
+			err = see(tx, key)
+		} else {
+			known, err = has(tx, row(rowSeen, key[:]))
+		}
+		if err == nil {
+			counts, err = imports.Take(tx, key, it.ref, it.bytes(), func(was []byte) error {
+				first, err := parseItem(was)
+				if err != nil {
+					return err
+				}
+				return first.remove(tx)
+			})
+		}
+		if err != nil {
 			return err
 		}
+	}
+	if counts {
+		if err := it.insert(tx, !known); err != nil {
+			return err
+		}
+	}
+	if err := tx.Insert(row(rowPlace, e.Hash[:]), place); err != nil {
+		return err
 	}
 	if c.Knew.IsZero() {
 		return nil
 	}
-	if err := tx.Insert(row(rowKnown, c.Knew[:], ref[:]), nil); err != nil {
+	if err := tx.Insert(row(rowKnown, c.Knew[:], it.ref[:]), nil); err != nil {
 		return err
 	}
 	v, err := tx.Get(row(rowPlace, c.Knew[:]))
-	if errors.Is(err, oplog.ErrNotFound) {
+	switch {
+	case errors.Is(err, oplog.ErrNotFound):
 		return nil
-	}
-	if err != nil {
+	case err != nil:
 		return err
+	case len(v) == oplog.RefSize+16:
+		return tx.Delete(row(rowOpen, v[oplog.RefSize:], v[:oplog.RefSize]))
+	case len(v) == oplog.RefSize+32:
+		return see(tx, [16]byte(v[oplog.RefSize+16:]))
 	}
-	if len(v) != oplog.RefSize+16 {
-		return fmt.Errorf("checkpoint: place of %d bytes", len(v))
-	}
-	return tx.Delete(row(rowOpen, v[oplog.RefSize:], v[:oplog.RefSize]))
+	return fmt.Errorf("checkpoint: place of %d bytes", len(v))
 }
 
 // latest is the last row below a prefix.

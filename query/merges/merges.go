@@ -156,7 +156,7 @@ func List(snap oplog.Snapshot, env Env, f Filter) (Page, error) {
 	return page, nil
 }
 
-const cursorPrefix = "merges 2 "
+const cursorPrefix = "merges 3 "
 
 func cursorOf(source int, after []byte) string {
 	return base64.RawURLEncoding.EncodeToString(append([]byte(cursorPrefix+string(rune('0'+source))), after...))

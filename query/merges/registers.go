@@ -7,19 +7,66 @@ import (
 
 	"tallystick/oplog"
 	"tallystick/query/checkpoint"
+	"tallystick/query/imported"
 	"tallystick/query/logstream"
 	"tallystick/query/refusal"
 )
 
 // checkpoints are checkpoints that were saved on one host while another saved
-// a later one of the same namespace.
+// a later one of the same namespace, and behind those the copies of imported
+// ones, as of other records.
 type checkpoints struct{}
+
+var checkpointCopies = imports{
+	kind: "checkpoint", entry: checkpoint.Kind, prefix: "chk_", page: checkpoint.CopyPage, counts: checkpoint.Imported,
+	read: func(e *oplog.Entry) (imported.Key, string, func(string) (oplog.Op, error), error) {
+		c, err := checkpoint.Decode(e)
+		key := c.Import
+		c.Import, c.Author, c.At, c.Knew = imported.Key{}, "", "", oplog.Hash{}
+		return key, c.State, func(author string) (oplog.Op, error) { return checkpoint.NewOp(author, c) }, err
+	},
+	same: func(a, b *oplog.Entry) bool { // what each knew of may differ
+		x, err := checkpoint.Decode(a)
+		y, bad := checkpoint.Decode(b)
+		return err == nil && bad == nil && x.Namespace == y.Namespace && sameCheckpoint(x, y)
+	},
+}
+
+// Places of a page begin with which of the two they are of.
+const (
+	placeFork = 'f'
+	placeCopy = 'k'
+)
 
 func (checkpoints) Kind() string { return "checkpoint" }
 
 const ruleLatest = "latest_stamp_wins"
 
-func (checkpoints) List(snap oplog.Snapshot, _ Env, after []byte, limit int) (list []Merge, next []byte, err error) {
+func (checkpoints) List(snap oplog.Snapshot, env Env, after []byte, limit int) (list []Merge, next []byte, err error) {
+	var from []byte
+	if len(after) > 1 {
+		from = after[1:]
+	}
+	if len(after) == 0 || after[0] == placeFork {
+		list, next, err = forks(snap, from, limit)
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case next != nil:
+			return list, append([]byte{placeFork}, next...), nil
+		case len(list) > 0:
+			return list, []byte{placeCopy}, nil
+		}
+		from = nil
+	}
+	list, next, err = checkpointCopies.List(snap, env, from, limit)
+	if next != nil {
+		next = append([]byte{placeCopy}, next...)
+	}
+	return list, next, err
+}
+
+func forks(snap oplog.Snapshot, after []byte, limit int) (list []Merge, next []byte, err error) {
 	forks, next, err := checkpoint.ForkPage(snap, after, limit)
 	if err != nil {
 		return nil, nil, err
@@ -61,9 +108,12 @@ func sameCheckpoint(a, b checkpoint.Checkpoint) bool {
 	return a.State == b.State && a.Branch == b.Branch && a.BaseCommit == b.BaseCommit
 }
 
-func (checkpoints) Undo(snap oplog.Snapshot, _ Env, author, id string) (u Undo, ok bool, err error) {
+func (checkpoints) Undo(snap oplog.Snapshot, env Env, author, id string) (u Undo, ok bool, err error) {
 	f, ok, err := checkpoint.ForkOf(snap, id)
-	if err != nil || !ok {
+	if err == nil && !ok {
+		return checkpointCopies.Undo(snap, env, author, id)
+	}
+	if err != nil {
 		return u, false, err
 	}
 	_, c, err := checkpointSide(snap, f.Lost)
@@ -77,6 +127,7 @@ func (checkpoints) Undo(snap oplog.Snapshot, _ Env, author, id string) (u Undo, 
 	if sameCheckpoint(c, kept) {
 		return u, true, nothingLost(id, true)
 	}
+	c.Import, c.Author, c.At = imported.Key{}, "", "" // a save of its own
 	op, err := checkpoint.NewOp(author, c)
 	return Undo{Ops: []oplog.Op{op}, What: "saved " + id + " again, as the latest of its namespace"}, true, err
 }

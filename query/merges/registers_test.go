@@ -8,11 +8,63 @@ import (
 	"tallystick/oplog"
 	"tallystick/query/checkpoint"
 	"tallystick/query/claim"
+	"tallystick/query/imported"
 	"tallystick/query/internal/viewtest"
 	"tallystick/query/logstream"
 	"tallystick/query/merges"
 	"tallystick/query/refusal"
 )
+
+// TestM3_CopiesOfCheckpoints: checkpoints that two hosts imported from one file
+// before they met are there once, and each copy is listed behind what was saved
+// apart, page by page; one that says something else can be brought back.
+func TestM3_CopiesOfCheckpoints(t *testing.T) {
+	a, b := pair(t)
+	save := func(l *viewtest.Log, state, id string) {
+		c := checkpoint.Checkpoint{Namespace: "ns", State: state}
+		if id != "" {
+			c.Import = imported.Key{Source: "tally", ID: id, Part: "checkpoint"}
+		}
+		op, err := checkpoint.NewOp(l.Author, c)
+		l.Add(viewtest.One(op, err))
+	}
+	for _, l := range []*viewtest.Log{a, b} {
+		save(l, `{"n":1}`, "one")
+		save(l, `{"n":"`+l.Author+`"}`, "two")
+		save(l, `{"after":"`+l.Author+`"}`, "")
+		b.Later(5000)
+	}
+	viewtest.Meet(a, b)
+	for _, l := range []*viewtest.Log{b, a} {
+		var got []merges.Merge
+		f := merges.Filter{Kind: "checkpoint", Limit: 1}
+		for more := true; more; {
+			p := list(l, f)
+			got = append(got, p.Merges...)
+			more, f.Cursor = p.HasMore, p.NextCursor
+		}
+		rules := map[string]int{}
+		for _, m := range got {
+			rules[m.Rule]++
+			if m.Lost.Author == m.Kept.Author || m.Lost.ID != m.ID {
+				t.Errorf("%s: %+v", l.Author, m)
+			}
+			if m.Rule != "latest_stamp_wins" && m.Same != strings.Contains(m.About, "one") {
+				t.Errorf("%s: %+v", l.Author, m)
+			}
+			if l == b {
+				continue
+			}
+			_, err := undo(l, l.Author, m.ID)
+			if m.Same != (refusal.CodeOf(err) == refusal.Conflict) {
+				t.Errorf("%s: undo of %+v: %v", l.Author, m, err)
+			}
+		}
+		if len(got) != 3 || rules["latest_stamp_wins"] != 1 {
+			t.Errorf("%s: %d merges, %v", l.Author, len(got), rules)
+		}
+	}
+}
 
 // TestM3_Checkpoints: of checkpoints that two hosts saved apart the later is
 // resumed; the other is listed with both sides, on both, and saved again by
