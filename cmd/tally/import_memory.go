@@ -34,8 +34,8 @@ var importKinds = []struct {
 		`Each observation becomes a fact that begins with the entity's name; each relation a
 link, and a fact that says it.`},
 	{importers.Claude, "claude [PATH...]", "Import Claude Code's memory files",
-		`Without a path: CLAUDE.md and the auto memory below ~/.claude, and CLAUDE.md and
-CLAUDE.local.md here, as far as they are there. A topic file is one fact, a list
+		`Without a path: CLAUDE.md and the auto memory below ~/.claude, and CLAUDE.md,
+CLAUDE.local.md and .claude/CLAUDE.md here, as far as they are there. A topic file is one fact, a list
 item or a paragraph of the others too. Indexes, @imports and blocks that other
 tools keep there are left out.`},
 	{importers.GrayMatter, "graymatter PATH", "Import GrayMatter's JSON export",
@@ -116,7 +116,7 @@ func (a *app) claudeFiles() []string {
 			found = append(found, dir)
 		}
 	}
-	for _, name := range []string{"CLAUDE.md", "CLAUDE.local.md"} {
+	for _, name := range []string{"CLAUDE.md", "CLAUDE.local.md", filepath.Join(".claude", "CLAUDE.md")} {
 		if path := filepath.Join(a.Dir, name); isFile(path) {
 			found = append(found, path)
 		}

@@ -66,6 +66,9 @@ type reading struct {
 	root string
 	file string // relative to root, with slashes
 	over bool   // than maxRows, and said so
+
+	read map[imported.Key]revision // of engram's observations
+	gone map[imported.Key]bool     // what engram's chunks delete
 }
 
 // bad notes what is wrong with a line. A file of nothing but errors is known for
@@ -145,6 +148,11 @@ func Read(source Source, path, namespace string) (*Result, error) {
 	}
 	if source == Tally {
 		inOrder(r.res.Rows)
+	}
+	if len(r.gone) > 0 {
+		var dropped int
+		r.res.Rows, dropped = without(r.res.Rows, r.gone)
+		r.res.Skipped += dropped
 	}
 	for i := range r.res.Rows {
 		if row := &r.res.Rows[i]; row.Namespace == "" && row.Kind != server.RowSummary && row.Kind != server.RowTurn {

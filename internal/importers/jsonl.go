@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"tallystick/query/imported"
 	"tallystick/query/jsoncount"
 	"tallystick/query/memory"
 	"tallystick/query/summary"
@@ -184,6 +185,7 @@ type engramObservation struct {
 	TopicKey  *string         `json:"topic_key"`
 	Pinned    bool            `json:"pinned"`
 	CreatedAt string          `json:"created_at"`
+	UpdatedAt string          `json:"updated_at"`
 	DeletedAt *string         `json:"deleted_at"`
 }
 
@@ -196,9 +198,10 @@ type engramPrompt struct {
 }
 
 type engramMutation struct {
-	Entity  string `json:"entity"`
-	Op      string `json:"op"`
-	Payload string `json:"payload"`
+	Entity    string `json:"entity"`
+	EntityKey string `json:"entity_key"`
+	Op        string `json:"op"`
+	Payload   string `json:"payload"`
 }
 
 // engram reads chunks, one a line or one a file, and single observations a
@@ -281,6 +284,10 @@ func (r *reading) engramChunk(line int, c *engramChunk) {
 		m := &c.Mutations[i]
 		if m.Op == "delete" {
 			r.res.Skipped++
+			if r.gone == nil {
+				r.gone = map[imported.Key]bool{}
+			}
+			r.gone[*key(Engram, m.EntityKey, m.Entity)] = true
 			continue
 		}
 		var err error
@@ -319,7 +326,10 @@ func (r *reading) engramChunk(line int, c *engramChunk) {
 			continue
 		}
 		id := engramID(o.SyncID, o.ID, o.SessionID, text)
-		r.add(line, server.MemoryRow{Kind: server.RowFact, Imported: key(Engram, id, "observation"), Category: category(o.Type), Text: text, CreatedAt: o.CreatedAt, Pinned: o.Pinned})
+		row := server.MemoryRow{Kind: server.RowFact, Imported: key(Engram, id, "observation"), Category: category(o.Type), Text: text, CreatedAt: o.CreatedAt, Pinned: o.Pinned}
+		if !r.newer(&row, cmpOr(o.UpdatedAt, o.CreatedAt), line) {
+			r.add(line, row)
+		}
 	}
 	for _, s := range c.Sessions {
 		if s.Summary == nil || strings.TrimSpace(*s.Summary) == "" {
@@ -357,6 +367,41 @@ func (r *reading) engramChunk(line int, c *engramChunk) {
 		}
 		r.add(line, row)
 	}
+}
+
+// newer reports whether an observation was read before. Chunks are added to and
+// named by digests, so which of them has the last revision is in the times, not
+// in the order of the files: the later one stays.
+func (r *reading) newer(row *server.MemoryRow, at string, line int) bool {
+	if r.read == nil {
+		r.read = map[imported.Key]revision{}
+	}
+	was, twice := r.read[*row.Imported]
+	if !twice {
+		if len(r.res.Rows) < maxRows {
+			r.read[*row.Imported] = revision{len(r.res.Rows), at}
+		}
+		return false
+	}
+	r.res.Skipped++
+	if at > was.at {
+		row.File, row.Line = r.file, line
+		r.res.Rows[was.row], r.read[*row.Imported] = *row, revision{was.row, at}
+	}
+	return true
+}
+
+// revision is the row of a record that was read, and when it was written.
+type revision struct {
+	row int
+	at  string
+}
+
+// without drops the rows that a later chunk deletes.
+func without(rows []server.MemoryRow, gone map[imported.Key]bool) (kept []server.MemoryRow, dropped int) {
+	n := len(rows)
+	kept = slices.DeleteFunc(rows, func(r server.MemoryRow) bool { return gone[*r.Imported] })
+	return kept, n - len(kept)
 }
 
 // engramID is the id that is the same on every machine; the number in the

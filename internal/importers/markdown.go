@@ -45,12 +45,7 @@ func split(text string) (front map[string]string, body string, blocks []block, s
 	if len(lines) > 1 && strings.TrimSpace(lines[0]) == "---" {
 		for i := 1; i < len(lines); i++ {
 			if strings.TrimSpace(lines[i]) == "---" {
-				front, start = map[string]string{}, i+1
-				for _, l := range lines[1:i] {
-					if name, value, ok := strings.Cut(l, ":"); ok && !strings.HasPrefix(l, " ") {
-						front[strings.TrimSpace(name)] = strings.Trim(strings.TrimSpace(value), `"'`)
-					}
-				}
+				front, start = frontMatter(lines[1:i]), i+1
 				break
 			}
 		}
@@ -123,6 +118,37 @@ func split(text string) (front map[string]string, body string, blocks []block, s
 	flush()
 	return front, body, blocks, skipped
 }
+
+// frontMatter reads the part of YAML that memory files use: names with a value
+// on their line or in a block below, and what is nested under metadata.
+func frontMatter(lines []string) map[string]string {
+	front, parent := map[string]string{}, ""
+	for i := 0; i < len(lines); i++ {
+		name, value, ok := strings.Cut(lines[i], ":")
+		nested := strings.HasPrefix(name, " ") || strings.HasPrefix(name, "\t")
+		if !ok || nested && parent != "metadata" {
+			continue
+		}
+		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
+		if !nested {
+			parent = name
+		}
+		if sep, block := blockScalars[strings.TrimRight(value, "+-")]; block {
+			var text []string
+			for i+1 < len(lines) && (strings.TrimSpace(lines[i+1]) == "" || strings.HasPrefix(lines[i+1], " ")) {
+				i++
+				text = append(text, strings.TrimSpace(lines[i]))
+			}
+			value = strings.TrimSpace(strings.Join(text, sep))
+		}
+		if _, twice := front[name]; !twice {
+			front[name] = strings.Trim(value, `"'`)
+		}
+	}
+	return front
+}
+
+var blockScalars = map[string]string{">": " ", "|": "\n"}
 
 // closings are the lines that close the blocks of each tool.
 func closings(lines []string) map[string][]int {
