@@ -24,7 +24,7 @@ const (
 // when the tables must be read through.
 func takeChecked(dir string, now time.Time) (at time.Time, fresh bool) {
 	name := filepath.Join(dir, checkedFile)
-	b, err := os.ReadFile(name)
+	b, err := readSmallFile(name)
 	if err != nil || os.Remove(name) != nil || len(b) != checkedLen || string(b[:len(checkedMagic)]) != checkedMagic {
 		return now, false
 	}

@@ -46,7 +46,7 @@ func continuityPath(stateDir, store string) string {
 }
 
 func readContinuity(path string) (c continuity, err error) {
-	b, err := os.ReadFile(path)
+	b, err := readSmallFile(path)
 	if err != nil {
 		return c, err
 	}
@@ -99,7 +99,7 @@ func syncDir(dir string) error {
 // machineID is what this machine calls itself; empty where it does not say.
 func machineID() string {
 	for _, p := range []string{"/etc/machine-id", "/var/lib/dbus/machine-id"} {
-		if b, err := os.ReadFile(p); err == nil {
+		if b, err := readSmallFile(p); err == nil {
 			h := sha256.Sum256(append([]byte("tallystick machine\x00"), bytes.TrimSpace(b)...))
 			return hex.EncodeToString(h[:8])
 		}

@@ -186,6 +186,70 @@ func TestA4_HostileFiles(t *testing.T) {
 	})
 }
 
+// answering is a replica that gives one answer to everything.
+type answering []byte
+
+func (a answering) RoundTrip(*http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(bytes.NewReader(a)), Header: http.Header{}}, nil
+}
+
+// TestA4_HostileHello: what a program asks first of whoever listens on the
+// socket of the owner. Another version may say more; what has no API is none.
+func TestA4_HostileHello(t *testing.T) {
+	good, taken := []byte(`{"api":1,"version":"v0.1.0","pid":7,"replica":"rep_0"}`), map[hostile.Kind]string{
+		hostile.Unknown: "left out", hostile.Twice: "the last counts", hostile.Text: "replaced, and of no use then",
+	}
+	hostile.Check(t, hostile.JSON(good), taken, func(in []byte) error {
+		c := &Client{hc: &http.Client{Transport: answering(in)}}
+		err := c.greet(t.Context())
+		if err == nil && c.hello.API < 1 {
+			t.Errorf("%.200q is taken as %+v", in, c.hello)
+		}
+		return err
+	})
+}
+
+// TestA4_SmallFilesAreBounded: the tokens, the mark of a stop and what git says
+// of a working tree are read as far as they can be long, and no device is.
+func TestA4_SmallFilesAreBounded(t *testing.T) {
+	dir := t.TempDir()
+	for name, c := range map[string]struct {
+		good string
+		most int
+		read func() bool
+	}{
+		"tokens": {`[{"token":"` + strings.Repeat("t", 43) + `","agent":"claude","project":"p"}]`, maxTokenFile, func() bool {
+			_, err := OpenTokens(filepath.Join(dir, "tokens"))
+			if err != nil && AsError(err).Code != CodeKeyDamaged {
+				t.Errorf("tokens: %v", err)
+			}
+			return err == nil
+		}},
+		stopMark:      {"7 8\n", maxNoteFile, func() bool { return lastStop(dir) != "" }},
+		socketPointer: {"/run/elsewhere", maxNoteFile, func() bool { return findSocket(dir) == "/run/elsewhere" }},
+		".git":        {"gitdir: /src/app/.git/modules/sub", maxNoteFile, func() bool { _, _, found := mainTree(dir); return found }},
+	} {
+		path := filepath.Join(dir, name)
+		for more, want := range map[int]bool{0: true, c.most - len(c.good): true, c.most - len(c.good) + 1: false} {
+			if err := os.WriteFile(path, []byte(c.good+strings.Repeat("\n", more)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if c.read() != want {
+				t.Fatalf("%s of %d bytes: taken %v", name, len(c.good)+more, !want)
+			}
+		}
+		if _, err := os.Stat("/dev/zero"); err != nil {
+			continue
+		}
+		if err := errors.Join(os.Remove(path), os.Symlink("/dev/zero", path)); err != nil {
+			t.Fatal(err)
+		}
+		if c.read() {
+			t.Errorf("%s: a device is taken", name)
+		}
+	}
+}
+
 // fileCases are those of JSON, in a list.
 func fileCases(object string) []hostile.Case {
 	cases := hostile.JSON([]byte(object))

@@ -61,7 +61,10 @@ func (t *Tokens) load() error {
 		return fail(CodeKeyDamaged, "", "run `chmod 600` on it; if others may have read it, delete it and make new tokens",
 			"the token file %s is readable by others (mode %04o)", t.path, info.Mode().Perm())
 	}
-	b, err := os.ReadFile(t.path)
+	b, err := readSmallFile(t.path, maxTokenFile)
+	if errors.Is(err, errNoSmallFile) {
+		return fail(CodeKeyDamaged, "", "delete it and make new tokens with `tally token`", "the token file cannot be read: %v", err)
+	}
 	if err != nil {
 		return fmt.Errorf("server: token file: %w", err)
 	}

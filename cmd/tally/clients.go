@@ -291,7 +291,7 @@ func (c *client) used(p place) bool {
 // settings may change.
 func geminiContext(settings ...string) string {
 	for _, path := range settings {
-		b, err := os.ReadFile(path)
+		b, err := readSmall(path, maxSettingsFile)
 		if err != nil {
 			continue
 		}
@@ -327,7 +327,7 @@ func plainName(s string) bool { return s != "" && s != "." && s != ".." && filep
 // readOptional reads a file that need not exist. One that is too large for
 // what it is, or no regular file, is an error.
 func readOptional(path string) (text []byte, exists bool, err error) {
-	info, err := os.Stat(path)
+	_, err = os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := os.Lstat(path); err == nil {
 			return nil, false, fmt.Errorf("%s is a link to a file that is not there", path)
@@ -337,11 +337,7 @@ func readOptional(path string) (text []byte, exists bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
-	const most = 8 << 20
-	if !info.Mode().IsRegular() || info.Size() > most {
-		return nil, false, fmt.Errorf("%s is no file of at most %d bytes", path, most)
-	}
-	text, err = os.ReadFile(path)
+	text, err = readSmall(path, maxSettingsFile)
 	return text, true, err
 }
 

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -128,7 +129,7 @@ func (a *app) confirm(question string) error {
 		return usage("yes", "add --yes when you mean it", "this is asked on a terminal, and there is none")
 	}
 	fmt.Fprintf(a.Stderr, "%s [y/N] ", question)
-	line, err := bufio.NewReader(f).ReadString('\n')
+	line, err := bufio.NewReader(io.LimitReader(f, 4096)).ReadString('\n')
 	if answer := strings.ToLower(strings.TrimSpace(line)); err == nil && (answer == "y" || answer == "yes") {
 		return nil
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"slices"
@@ -142,7 +143,7 @@ func (a *app) spawnOwner(ctx context.Context, h home) error {
 
 	stop := context.AfterFunc(ctx, func() { ready.Close() })
 	defer stop()
-	line, err := bufio.NewReader(ready).ReadBytes('\n')
+	line, err := bufio.NewReader(io.LimitReader(ready, maxOwnFile)).ReadBytes('\n')
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}

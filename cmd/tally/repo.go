@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -37,15 +36,14 @@ func fillRepo(s *server.Session, dir string, patience time.Duration) {
 // remoteOf reads the address of the remote from a repository's configuration:
 // origin, else upstream, else the first there is.
 func remoteOf(gitDir string) string {
-	f, err := os.Open(filepath.Join(gitDir, "config"))
+	config, err := readSmall(filepath.Join(gitDir, "config"), maxOwnFile)
 	if err != nil {
 		return ""
 	}
-	defer f.Close()
 	urls := map[string]string{}
 	var section, first string
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		line := strings.TrimSpace(lines.Text())
+	for line := range strings.Lines(string(config)) {
+		line = strings.TrimSpace(line)
 		if strings.HasPrefix(line, "[") {
 			section = ""
 			if name, ok := strings.CutPrefix(line, `[remote "`); ok {
@@ -54,7 +52,7 @@ func remoteOf(gitDir string) string {
 			continue
 		}
 		key, value, ok := strings.Cut(line, "=")
-		if section == "" || !ok || !strings.EqualFold(strings.TrimSpace(key), "url") || urls[section] != "" {
+		if section == "" || !ok || len(line) > maxRemote || !strings.EqualFold(strings.TrimSpace(key), "url") || urls[section] != "" {
 			continue
 		}
 		urls[section] = minted.CleanRemote(strings.Trim(strings.TrimSpace(value), `"`))
@@ -77,7 +75,10 @@ type knownRoot struct {
 	Root string `json:"root"`
 }
 
-const maxRoots = 1000
+const (
+	maxRoots  = 1000
+	maxRemote = 4096 // bytes of a line with an address
+)
 
 // rootOf is the first commit of a repository, empty when it has none, is
 // shallow, or git cannot tell in time.
@@ -85,7 +86,7 @@ func rootOf(gitDir string, patience time.Duration) string {
 	born := bornAt(gitDir)
 	cache := rootsFile()
 	known := map[string]knownRoot{}
-	if b, err := os.ReadFile(cache); err == nil && json.Unmarshal(b, &known) != nil {
+	if b, err := readSmall(cache, maxRootsFile); err == nil && json.Unmarshal(b, &known) != nil {
 		known = map[string]knownRoot{}
 	}
 	if k, ok := known[gitDir]; ok && k.Born == born && (k.Root != "" || patience <= rootQuick) {

@@ -34,7 +34,7 @@ const (
 // absent: one that cannot be looked at may hold a place, and starting at the
 // end would skip what came since.
 func readWatchState(path string) (s watchState, found stateFound, why error) {
-	b, err := os.ReadFile(path)
+	b, err := readSmall(path, maxOwnFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, stateAbsent, nil
 	}
