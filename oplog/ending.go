@@ -339,7 +339,7 @@ func (j *recutJob) lane(g *group) (more bool, err error) {
 	var rows []row
 	start := seqKey(tabEntry, ln.idx, j.next.seq)
 	err = g.b.scan(laneKey(tabEntry, ln.idx), start, false, func(key, value []byte) (bool, error) {
-		if value[0]&^amendedFlag != stateBeyond {
+		if len(value) == 0 || value[0]&^amendedFlag != stateBeyond {
 			rows = append(rows, row{binary.BigEndian.Uint64(key[5:]), slices.Clone(value)})
 		}
 		return len(rows) < recutRows, nil
@@ -352,9 +352,15 @@ func (j *recutJob) lane(g *group) (more bool, err error) {
 		if g.b.full() {
 			return true, nil
 		}
-		e, err := parseStored(r.value)
+		e, good, err := g.goodAt(place{ln.idx, r.seq})
+		if err == nil && !good {
+			err = j.passOver(g, place{ln.idx, r.seq}, r.value)
+		}
 		if err != nil {
 			return false, err
+		}
+		if !good {
+			continue
 		}
 		reason, void, err := g.beyond(ln, e.Kind, e.Seq, &e.Hash)
 		if err != nil {
@@ -371,6 +377,17 @@ func (j *recutJob) lane(g *group) (more bool, err error) {
 	}
 	j.next.seq++
 	return len(rows) == recutRows, nil
+}
+
+// passOver leaves a damaged entry where it is: what it was nobody can say before
+// it is back, and then it is looked at again (mend). Until then views do without.
+func (j *recutJob) passOver(g *group, p place, stored []byte) error {
+	g.l.suspectAt(p)
+	state, _, err := g.standing(p, stored)
+	if err == nil && state == stateVisible {
+		g.markStale()
+	}
+	return err
 }
 
 // recutRows is how many entries are looked at in one transaction.
@@ -404,7 +421,7 @@ func (g *group) markStale() {
 func (j *recutJob) restore(g *group) (more bool, err error) {
 	var list []place
 	err = g.b.scan([]byte{tabAside}, nil, false, func(key, value []byte) (bool, error) {
-		if value[0] == stateBeyond {
+		if len(value) > 0 && value[0] == stateBeyond {
 			list = append(list, place{binary.BigEndian.Uint32(key[1:]), binary.BigEndian.Uint64(key[5:])})
 		}
 		return true, nil
@@ -416,7 +433,15 @@ func (j *recutJob) restore(g *group) (more bool, err error) {
 		if g.b.full() {
 			return true, nil
 		}
-		e, arrival, err := getEntry(g.b.get, p)
+		e, good, err := g.goodAt(p)
+		if err != nil {
+			return false, fatal(err)
+		}
+		if !good {
+			g.l.suspectAt(p) // looked at again when it is back
+			continue
+		}
+		_, arrival, err := getEntry(g.b.get, p)
 		if err != nil {
 			return false, fatal(err)
 		}

@@ -327,6 +327,9 @@ func (g *group) mend(p place, key []byte, row owedRow, e *Entry) error {
 	if state == stateVisible {
 		g.b.set(arrKey(arrival), p.bytes())
 	}
+	if _, ended := g.endings[g.peek(p.lane).key]; ended {
+		g.needRecut() // which side of a cut it is on could not be told
+	}
 	g.b.del(key)
 	g.owed--
 	if state == stateVisible && (row.state == owedDoubt && e.Present() || row.state == owedDamaged && stripped) {
@@ -378,15 +381,30 @@ func (g *group) eraseDamaged(p place, h *Hash) (pending bool, err error) {
 // number, from what else the store says of it.
 func (g *group) standing(p place, stored []byte) (state byte, arrival uint64, err error) {
 	switch v, err := g.b.get(seqKey(tabAside, p.lane, p.seq)); {
+	case err == nil && len(v) > 0 && v[0] == stateBeyond:
+		// It may have arrived before the cut came, and keeps its number.
+		arrival, err = g.arrivalOf(p, stored)
+		return stateBeyond, arrival, err
 	case err == nil && len(v) > 0:
 		return v[0], 0, nil
 	case err != nil && !errors.Is(err, ErrNotFound):
 		return 0, 0, err
 	}
+	arrival, err = g.arrivalOf(p, stored)
+	if err == nil && arrival == 0 {
+		g.arrival++
+		arrival = g.arrival
+	}
+	return stateVisible, arrival, err
+}
+
+// arrivalOf finds the arrival number of an entry that does not read; 0 if it has
+// none.
+func (g *group) arrivalOf(p place, stored []byte) (arrival uint64, err error) {
 	if len(stored) >= entryPrefixLen {
 		n := binary.BigEndian.Uint64(stored[1:])
 		if v, err := g.b.get(arrKey(n)); err == nil && bytes.Equal(v, p.bytes()) {
-			return stateVisible, n, nil
+			return n, nil
 		}
 	}
 	err = g.b.scan([]byte{tabArr}, nil, false, func(key, value []byte) (bool, error) {
@@ -395,11 +413,7 @@ func (g *group) standing(p place, stored []byte) (state byte, arrival uint64, er
 		}
 		return arrival == 0, nil
 	})
-	if err == nil && arrival == 0 {
-		g.arrival++
-		arrival = g.arrival
-	}
-	return stateVisible, arrival, err
+	return arrival, err
 }
 
 // renameAmends lets the amends of an origin act once more: on an entry that is
