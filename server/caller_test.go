@@ -8,31 +8,27 @@ import (
 // TestI8_CallerFields: every tool takes from_agent and created_by that say who
 // the caller is, and refuses any other name.
 func TestI8_CallerFields(t *testing.T) {
-	e := newEnv(t)
-	for _, c := range toolCases {
-		for _, field := range []string{"from_agent", "created_by"} {
-			with := func(name string) (string, *Error) {
-				args := strings.Replace(c.good, "{", `{"`+field+`":"`+name+`",`, 1)
-				args = strings.Replace(args, ",}", "}", 1)
-				out, bad := e.svc.Call(t.Context(), claude, c.tool, []byte(args), "")
-				return string(out), bad
-			}
-			for _, name := range []string{"mac:claude:tally", "@mac:claude:tally"} {
-				if _, bad := with(name); bad != nil && (bad.Code == CodeUnknownField || bad.Code == CodeIdentityMismatch || bad.Field == field) {
-					t.Errorf("%s %s %s: %s", c.tool, field, name, bad.JSON())
+	overAll(t, func(t *testing.T, _ *env, call caller) {
+		for _, c := range toolCases {
+			for _, field := range []string{"from_agent", "created_by"} {
+				with := func(name string) (string, *Error) {
+					args := strings.Replace(c.good, "{", `{"`+field+`":"`+name+`",`, 1)
+					args = strings.Replace(args, ",}", "}", 1)
+					return call(t, c.tool, args)
+				}
+				for _, name := range []string{"mac:claude:tally", "@mac:claude:tally"} {
+					if _, bad := with(name); bad != nil && (bad.Code == CodeUnknownField || bad.Code == CodeIdentityMismatch || bad.Field == field) {
+						t.Errorf("%s %s %s: %s", c.tool, field, name, bad.JSON())
+					}
+				}
+				if out, bad := with("mac:codex:tally"); bad == nil || bad.Code != CodeIdentityMismatch || bad.Field != field {
+					t.Errorf("%s %s of another: %v %s", c.tool, field, bad, out)
 				}
 			}
-			if out, bad := with("mac:codex:tally"); bad == nil || bad.Code != CodeIdentityMismatch || bad.Field != field {
-				t.Errorf("%s %s of another: %v %s", c.tool, field, bad, out)
-			}
 		}
-	}
-	if bad := e.refused(claude, "memory_add", `{"text":"x","from_agent":"mac:claude:tally","from_agent":"mac:codex:tally"}`); bad.Code != CodeInvalidArgument {
-		t.Errorf("given twice: %v", bad)
-	}
-	if bad := e.refused(claude, "whoami", `{"from_agent":null}`); bad.Field != "from_agent" {
-		t.Errorf("null: %v", bad)
-	}
+		call.err(t, "memory_add", `{"text":"x","from_agent":"mac:claude:tally","from_agent":"mac:codex:tally"}`, CodeInvalidArgument, "from_agent")
+		call.err(t, "whoami", `{"from_agent":null}`, CodeInvalidArgument, "from_agent")
+	})
 }
 
 // TestBadTextNamesField: text that would be changed in silence is refused with

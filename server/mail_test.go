@@ -82,51 +82,62 @@ func TestMailWalk(t *testing.T) {
 // TestI8_Mail: reading is open to whoever has a name, marking to the
 // recipient; @me resolves or fails; nobody says who they are.
 func TestI8_Mail(t *testing.T) {
-	e := newEnv(t)
-	e.speak(claude, codex, gemini)
-	id := e.send(claude, `{"to":"mac:codex:tally","subject":"s","body":"b"}`)
-	if m := e.do(gemini, "list_messages", `{"to":" @mac:codex:tally "}`); m["count"] != 1.0 || m["owner"] != "mac:codex:tally" {
-		t.Errorf("another's mailbox: %v", m)
-	}
-	e.do(gemini, "get_message", `{"messageId":"`+id+`"}`)
-	entries := e.entries()
-	for _, c := range []struct {
-		who  Session
-		tool string
-		args string
-		code Code
-	}{
-		{gemini, "mark_read", `{"messageId":"` + id + `"}`, CodeIdentityMismatch},
-		{claude, "mark_read", `{"messageId":"` + id + `"}`, CodeIdentityMismatch},
-		{gemini, "archive_message", `{"messageId":"` + id + `"}`, CodeIdentityMismatch},
-		{codex, "mark_read", `{"messageId":"evt_20260102T030405_0123456789ab"}`, CodeNotFound},
-		{codex, "mark_read", `{"messageIds":[]}`, CodeInvalidArgument},
-		{Session{}, "list_messages", `{}`, CodeIdentityUnbound},
-		{Session{}, "list_messages", `{"to":"@me"}`, CodeIdentityUnbound},
-		{Session{}, "get_message", `{"messageId":"` + id + `"}`, CodeIdentityUnbound},
-		{Session{}, "add_message", `{"to":"mac:codex:tally","subject":"s","body":"b"}`, CodeIdentityUnbound},
-		{gemini, "list_messages", `{"to":"*"}`, CodeInvalidArgument},
-		{gemini, "list_messages", `{"fromIdentity":"*"}`, CodeInvalidArgument},
-		{gemini, "list_messages", `{"to":"@@mac:codex:tally"}`, CodeInvalidArgument},
-		{gemini, "list_messages", `{"thread":"a","threadId":"a"}`, CodeInvalidArgument},
-		{gemini, "add_message", `{"to":"mac:codx:tally","subject":"s","body":"b"}`, CodeNotFound},
-		{gemini, "add_message", `{"to":"AGENT:*","subject":"s","body":"b"}`, CodeNotFound},
-		{gemini, "add_message", `{"to":"mac:codex:tally","subject":"s","body":"b","from":"mac:claude:tally"}`, CodeUnknownField},
-		{gemini, "add_message", `{"to":"mac:codex:tally","subject":"s","body":"b","from_agent":"mac:claude:tally"}`, CodeIdentityMismatch},
-		{gemini, "event_append", `{"type":"mail.message","stream":"mail","room":"mail","to_agent":"mac:codex:tally"}`, CodeInvalidArgument},
-	} {
-		if bad := e.refused(c.who, c.tool, c.args); bad.Code != c.code {
-			t.Errorf("%s %s: %s", c.tool, c.args, bad.JSON())
-		}
-	}
-	if e.entries() != entries {
-		t.Error("something that was refused is stored")
-	}
-	if bad := e.refused(gemini, "add_message", `{"to":"mac:codx:tally","subject":"s","body":"b"}`); !slices.Contains(bad.Allowed, "mac:codex:tally") {
-		t.Errorf("no near names: %s", bad.JSON())
-	}
-	if m := e.do(gemini, "list_messages", `{"to":"mac:codx:tally"}`); m["count"] != 0.0 || !strings.Contains(fmt.Sprint(m["note"]), "mac:codex:tally") {
-		t.Errorf("an unknown mailbox: %v", m)
+	for name, dial := range transports {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t)
+			calls := map[Session]caller{}
+			as := func(s Session) caller {
+				if calls[s] == nil {
+					calls[s] = dial(t, e, s)
+				}
+				return calls[s]
+			}
+			e.speak(claude, codex, gemini)
+			id := e.send(claude, `{"to":"mac:codex:tally","subject":"s","body":"b"}`)
+			if m := as(gemini).ok(t, "list_messages", `{"to":" @mac:codex:tally "}`); m["count"] != 1.0 || m["owner"] != "mac:codex:tally" {
+				t.Errorf("another's mailbox: %v", m)
+			}
+			as(gemini).ok(t, "get_message", `{"messageId":"`+id+`"}`)
+			entries := e.entries()
+			for _, c := range []struct {
+				who  Session
+				tool string
+				args string
+				code Code
+			}{
+				{gemini, "mark_read", `{"messageId":"` + id + `"}`, CodeIdentityMismatch},
+				{claude, "mark_read", `{"messageId":"` + id + `"}`, CodeIdentityMismatch},
+				{gemini, "archive_message", `{"messageId":"` + id + `"}`, CodeIdentityMismatch},
+				{codex, "mark_read", `{"messageId":"evt_20260102T030405_0123456789ab"}`, CodeNotFound},
+				{codex, "mark_read", `{"messageIds":[]}`, CodeInvalidArgument},
+				{Session{}, "list_messages", `{}`, CodeIdentityUnbound},
+				{Session{}, "list_messages", `{"to":"@me"}`, CodeIdentityUnbound},
+				{Session{}, "get_message", `{"messageId":"` + id + `"}`, CodeIdentityUnbound},
+				{Session{}, "add_message", `{"to":"mac:codex:tally","subject":"s","body":"b"}`, CodeIdentityUnbound},
+				{gemini, "list_messages", `{"to":"*"}`, CodeInvalidArgument},
+				{gemini, "list_messages", `{"fromIdentity":"*"}`, CodeInvalidArgument},
+				{gemini, "list_messages", `{"to":"@@mac:codex:tally"}`, CodeInvalidArgument},
+				{gemini, "list_messages", `{"thread":"a","threadId":"a"}`, CodeInvalidArgument},
+				{gemini, "add_message", `{"to":"mac:codx:tally","subject":"s","body":"b"}`, CodeNotFound},
+				{gemini, "add_message", `{"to":"AGENT:*","subject":"s","body":"b"}`, CodeNotFound},
+				{gemini, "add_message", `{"to":"mac:codex:tally","subject":"s","body":"b","from":"mac:claude:tally"}`, CodeUnknownField},
+				{gemini, "add_message", `{"to":"mac:codex:tally","subject":"s","body":"b","from_agent":"mac:claude:tally"}`, CodeIdentityMismatch},
+				{gemini, "event_append", `{"type":"mail.message","stream":"mail","room":"mail","to_agent":"mac:codex:tally"}`, CodeInvalidArgument},
+			} {
+				if out, bad := as(c.who)(t, c.tool, c.args); bad == nil || bad.Code != c.code {
+					t.Errorf("%s %s: %s %v", c.tool, c.args, out, bad)
+				}
+			}
+			if e.entries() != entries {
+				t.Error("something that was refused is stored")
+			}
+			if bad := as(gemini).err(t, "add_message", `{"to":"mac:codx:tally","subject":"s","body":"b"}`, CodeNotFound, "to"); !slices.Contains(bad.Allowed, "mac:codex:tally") {
+				t.Errorf("no near names: %s", bad.JSON())
+			}
+			if m := as(gemini).ok(t, "list_messages", `{"to":"mac:codx:tally"}`); m["count"] != 0.0 || !strings.Contains(fmt.Sprint(m["note"]), "mac:codex:tally") {
+				t.Errorf("an unknown mailbox: %v", m)
+			}
+		})
 	}
 }
 

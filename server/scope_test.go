@@ -202,63 +202,65 @@ func namespaceRow(t *testing.T, see func(caller, string, string) string, refuse 
 // TestI8_ThoughtsStayWithTheirOwner: only the own turns show a thought, and in
 // query_recent_turns only when it is asked for.
 func TestI8_ThoughtsStayWithTheirOwner(t *testing.T) {
-	e := newEnv(t)
-	seedScoped(e)
-	for _, c := range []struct {
-		tool, args string
-		want       []string
-	}{
-		{"get_session_memories", `{"sessionId":"s"}`, []string{"claude"}},
-		{"query_raw_memories", `{"query":"zebra"}`, []string{"claude"}},
-		{"query_recent_turns", `{"agentIdentity":"all"}`, nil},
-		{"query_recent_turns", `{"agentIdentity":"all","detail":"full"}`, nil},
-		{"query_recent_turns", `{"agentIdentity":"all","projection":"private"}`, nil},
-		{"query_recent_turns", `{"agentIdentity":"all","detail":"full","projection":"private"}`, []string{"claude"}},
-		{"query_raw_memories", `{"query":"thought"}`, nil},
-		{"search", `{"query":"thought secret"}`, nil},
-	} {
-		out, bad := e.svc.Call(t.Context(), claude, c.tool, json.RawMessage(c.args), "")
-		if bad != nil {
-			t.Fatal(bad)
-		}
-		var got []string
-		for _, who := range []string{"claude", "codex"} {
-			if strings.Contains(string(out), "secret thought of "+who) {
-				got = append(got, who)
+	overAll(t, func(t *testing.T, e *env, call caller) {
+		seedScoped(e)
+		for _, c := range []struct {
+			tool, args string
+			want       []string
+		}{
+			{"get_session_memories", `{"sessionId":"s"}`, []string{"claude"}},
+			{"query_raw_memories", `{"query":"zebra"}`, []string{"claude"}},
+			{"query_recent_turns", `{"agentIdentity":"all"}`, nil},
+			{"query_recent_turns", `{"agentIdentity":"all","detail":"full"}`, nil},
+			{"query_recent_turns", `{"agentIdentity":"all","projection":"private"}`, nil},
+			{"query_recent_turns", `{"agentIdentity":"all","detail":"full","projection":"private"}`, []string{"claude"}},
+			{"query_raw_memories", `{"query":"thought"}`, nil},
+			{"search", `{"query":"thought secret"}`, nil},
+		} {
+			out, bad := call(t, c.tool, c.args)
+			if bad != nil {
+				t.Fatal(bad)
+			}
+			var got []string
+			for _, who := range []string{"claude", "codex"} {
+				if strings.Contains(out, "secret thought of "+who) {
+					got = append(got, who)
+				}
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("%s %s shows thoughts of %v, want %v", c.tool, c.args, got, c.want)
 			}
 		}
-		if !slices.Equal(got, c.want) {
-			t.Errorf("%s %s shows thoughts of %v, want %v", c.tool, c.args, got, c.want)
-		}
-	}
+	})
 }
 
 // TestRecentTurnsPages: next_before neither repeats nor skips.
 func TestRecentTurnsPages(t *testing.T) {
-	e := newEnv(t)
-	for i := range 25 {
-		e.do(claude, "add_memory", fmt.Sprintf(`{"sessionId":"s","prompt":"p%02d","thought":"t","response":"r","timestamp":"2026-01-01T00:00:%02dZ"}`, i, i/3))
-	}
-	seen, before := map[string]bool{}, ""
-	for pages := 0; ; pages++ {
-		page := e.do(claude, "query_recent_turns", `{"limit":4`+before+`}`)
-		for _, row := range page["turns"].([]any) {
-			p := row.(map[string]any)["prompt"].(string)
-			if seen[p] {
-				t.Errorf("%s twice", p)
+	overAll(t, func(t *testing.T, _ *env, call caller) {
+		for i := range 25 {
+			call.ok(t, "add_memory", fmt.Sprintf(`{"sessionId":"s","prompt":"p%02d","thought":"t","response":"r","timestamp":"2026-01-01T00:00:%02dZ"}`, i, i/3))
+		}
+		seen, before := map[string]bool{}, ""
+		for pages := 0; ; pages++ {
+			page := call.ok(t, "query_recent_turns", `{"limit":4`+before+`}`)
+			for _, row := range page["turns"].([]any) {
+				p := row.(map[string]any)["prompt"].(string)
+				if seen[p] {
+					t.Errorf("%s twice", p)
+				}
+				seen[p] = true
 			}
-			seen[p] = true
+			next, ok := page["next_before"]
+			if !ok {
+				break
+			}
+			before = `,"before":` + string(encode(next))
+			if pages > 10 {
+				t.Fatal("no end")
+			}
 		}
-		next, ok := page["next_before"]
-		if !ok {
-			break
+		if len(seen) != 25 {
+			t.Errorf("%d turns on the pages", len(seen))
 		}
-		before = `,"before":` + string(encode(next))
-		if pages > 10 {
-			t.Fatal("no end")
-		}
-	}
-	if len(seen) != 25 {
-		t.Errorf("%d turns on the pages", len(seen))
-	}
+	})
 }
