@@ -41,6 +41,7 @@ type lineConn struct {
 	closed   chan struct{}
 	failed   error // of closing
 	writing  sync.Mutex
+	pending  pendingCalls
 }
 
 // SessionID implements mcp.Connection; stdio has no sessions.
@@ -55,6 +56,7 @@ func (c *lineConn) read() {
 		if line = bytes.TrimSpace(line); len(line) > 0 || id.over {
 			msg, answer := checkMessage(line, &id)
 			if msg != nil {
+				c.pending.came(msg)
 				select {
 				case c.incoming <- msg:
 				case <-c.closed:
@@ -95,7 +97,7 @@ func (c *lineConn) Write(ctx context.Context, msg jsonrpc.Message) error {
 		return err
 	}
 	line, err := c.ready.encode(msg)
-	if err != nil {
+	if err != nil || !c.pending.leaves(msg) {
 		return err
 	}
 	return c.writeLine(line)
