@@ -121,7 +121,7 @@ func (a *app) watch(ctx context.Context, f eventFilter, w watchFlags) error {
 		// Where another repository has the name there is no identity; reading
 		// team-wide goes on all the same.
 		if id, err := c.Identity(ctx, server.IdentityRequest{Session: s}); err == nil {
-			if err := sameWatcher(run.f.state, run.state.Agent, id.Identity); err != nil {
+			if err := sameWatcher(run.f.state, run.state.Agent, id); err != nil {
 				return err
 			}
 			run.state.Agent = id.Identity

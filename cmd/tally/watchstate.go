@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"tallystick/query/identity"
@@ -94,16 +95,21 @@ func probeState(path string) error {
 }
 
 // sameWatcher refuses the state of somebody else: what that one was not shown
-// would be skipped. An agent whose name has turned into a tuple is the same.
-func sameWatcher(path, before, now string) error {
-	if before == "" || now == "" || before == now {
+// would be skipped. An agent whose name has turned into a tuple is the same, and
+// so is one whose machine was renamed: was are labels it had that nobody has now.
+func sameWatcher(path, before string, now server.IdentityAnswer) error {
+	name := now.Identity
+	if before == "" || name == "" || before == name {
 		return nil
 	}
-	a, errA := identity.Parse(before)
-	b, errB := identity.Parse(now)
-	if errA == nil && errB == nil && a.Host == b.Host && a.Agent == b.Agent && (a.Flat != b.Flat || a.Project == b.Project) {
-		return nil
+	for _, host := range append([]string{now.Host}, now.FormerHosts...) {
+		then := host + strings.TrimPrefix(name, now.Host)
+		a, errA := identity.Parse(before)
+		b, errB := identity.Parse(then)
+		if before == then || errA == nil && errB == nil && a.Host == b.Host && a.Agent == b.Agent && (a.Flat != b.Flat || a.Project == b.Project) {
+			return nil
+		}
 	}
 	return &server.Error{Code: server.CodeConflict, Field: "state", Hint: "give every watcher a state file of its own",
-		Message: fmt.Sprintf("%s is the state of %s, and this is %s", path, before, now)}
+		Message: fmt.Sprintf("%s is the state of %s, and this is %s", path, before, name)}
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"path/filepath"
 	"testing"
+
+	"tallystick/server"
 )
 
 // Only a file that is surely not there lets a watch begin at the end: a folder
@@ -37,8 +39,11 @@ func TestI2_StateIsTheWatchersOwn(t *testing.T) {
 	}{
 		{"", "mac-claude", true}, {"mac-claude", "mac-claude", true}, {"mac-claude", "mac:claude:x", true}, {"mac:claude:x", "", true},
 		{"mac-claude", "mac-codex", false}, {"mac:claude:x", "mac:claude:y", false}, {"lap:claude:x", "mac:claude:x", false},
+		{"old:claude:x", "mac:claude:x", true}, {"old-claude", "mac-claude", true}, {"old-claude", "mac:claude:x", true}, {"older:claude:x", "mac:claude:x", true},
+		{"old:codex:x", "mac:claude:x", false}, {"old:claude:y", "mac:claude:x", false}, {"old-codex", "mac-claude", false}, {"old2:claude:x", "mac:claude:x", false},
 	} {
-		if err := sameWatcher("w", c.before, c.now); (err == nil) != c.ok {
+		now := server.IdentityAnswer{Identity: c.now, Host: "mac", FormerHosts: []string{"older", "old"}}
+		if err := sameWatcher("w", c.before, now); (err == nil) != c.ok {
 			t.Errorf("%s, then %s: %v", c.before, c.now, err)
 		}
 	}
