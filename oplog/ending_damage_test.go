@@ -36,12 +36,17 @@ func (ends) Apply(Tx, *Entry) error { return nil }
 
 func (c *cutGate) in(cfg *Config) { cfg.Gate, cfg.Projections = c, append(cfg.Projections, ends{}) }
 
+// set ends a device's log at an entry of its; the log asks with the next act.
+func (c *cutGate) set(o Origin, at Appended) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = map[DeviceKey]Ending{o.Key: {At: 1, Reason: "revoked", Cuts: []Cut{{Origin: o.ID, Tip: Tip{Seq: at.Ref.Seq(), Hash: at.Hash}}}}}
+}
+
 // cut ends a device's log at an entry of its, and lets the log act on it.
 func (c *cutGate) cut(t *testing.T, l *testLog, o Origin, at Appended) {
 	t.Helper()
-	c.mu.Lock()
-	c.now = map[DeviceKey]Ending{o.Key: {At: 1, Reason: "revoked", Cuts: []Cut{{Origin: o.ID, Tip: Tip{Seq: at.Ref.Seq(), Hash: at.Hash}}}}}
-	c.mu.Unlock()
+	c.set(o, at)
 	mustAppend(t, l, Op{Kind: "end", Author: "a:b:c", Body: appendNil(nil)})
 	if err := l.ApplyEndings(context.Background()); err != nil {
 		t.Fatalf("the cut does not act: %v", err)
