@@ -227,6 +227,7 @@ func key(n int) imported.Key {
 func TestM3_TwoImportsAreOne(t *testing.T) {
 	a, b := viewtest.New(t, "mac", View{}), viewtest.New(t, "nas", View{})
 	var ids [2][]string
+	b.Later(2) // its copies do not count
 	for i, l := range []*viewtest.Log{a, b} {
 		for n := range 3 {
 			ids[i] = append(ids[i], save(l, Checkpoint{Namespace: "x", State: fmt.Sprintf(`{"n":%d}`, n), Branch: "main", Import: key(n), Author: "old:a:p", At: "2026-01-02"}))
@@ -289,7 +290,7 @@ func TestM1_AnyOrderAnySplit(t *testing.T) {
 				viewtest.Meet(logs[0], logs[1])
 			}
 			c := Checkpoint{Namespace: rapid.SampledFrom([]string{"a", "b"}).Draw(rt, "ns"), Branch: rapid.SampledFrom([]string{"", "main"}).Draw(rt, "branch")}
-			if n := rapid.IntRange(0, 4).Draw(rt, "import"); n > 2 {
+			if n := rapid.SampledFrom([]int{1, 0, 2, 0}).Draw(rt, "import"); n > 0 {
 				c.Import = key(n)
 			}
 			save(l, c)
