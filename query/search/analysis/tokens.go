@@ -429,6 +429,9 @@ func (a *Analyser) whole(c string) {
 func isDigit(r rune) bool { return r >= '0' && r <= '9' }
 
 func (a *Analyser) push(t Token) {
+	if t.Term == "" {
+		return // the stemmer takes "''s" for an ending and nothing before it
+	}
 	if len(t.Term) > MaxTerm {
 		sum := sha256.Sum256([]byte(t.Term))
 		cut := MaxTerm - 16

@@ -58,6 +58,7 @@ func TestTokens_Words(t *testing.T) {
 		{"zero\u200bwidth", "zerowidth"},
 		{"... --- ''' /", ""},
 		{"", ""},
+		{"0#''s", "0 =0s"},
 	} {
 		if got := terms(c.text); got != c.want {
 			t.Errorf("%q: got %q, want %q", c.text, got, c.want)
@@ -80,7 +81,7 @@ func TestA4_TermsAreBounded(t *testing.T) {
 }
 
 func FuzzTokens(f *testing.F) {
-	for _, s := range []string{"queryContext v1.2.3", "\xff\xfe", "a'b'c", "\u0e01\u0e33 c++", "A\u0300"} {
+	for _, s := range []string{"queryContext v1.2.3", "\xff\xfe", "a'b'c", "\u0e01\u0e33 c++", "A\u0300", "0#''s"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
