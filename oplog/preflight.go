@@ -25,7 +25,7 @@ import (
 // panics on goroutines of its own when a block does not read, takes a damaged
 // length in the manifest for a torn end and deletes the tables named after it,
 // and cuts a write-ahead log at the first record that does not read, however
-// many follow. Nothing is changed. What badger reports by itself is left to it.
+// many follow. Only logs without a byte are removed. What badger reports by itself is left to it.
 // Tables are read through only when through is set, see checkedFile.
 func checkFiles(opts badger.Options, through bool, log *slog.Logger) error {
 	if err := checkKeys(opts); err != nil {
@@ -76,44 +76,59 @@ func checkFiles(opts badger.Options, through bool, log *slog.Logger) error {
 	case len(unnamed) > 0:
 		how = checkIndexes
 	}
+	hollow := hollowLogs(logs)
+	if len(hollow) > 0 {
+		how = max(how, checkIndexes)
+	}
 	newest, err := checkNamed(opts.Dir, m.Tables, keys, how)
 	if err != nil {
 		return err
 	}
-	if logs, err = dropUnbegun(logs, log); err != nil {
-		return err
-	}
+	before := "" // the log before this one, when it is hollow
 	for _, name := range logs {
-		version, err := checkWAL(name, keys, log)
+		if hollow[name] {
+			before = name
+			continue
+		}
+		oldest, last, err := checkWAL(name, keys, log)
 		if err != nil {
 			return damaged(name, err)
 		}
-		newest = max(newest, version)
+		if before != "" && oldest > newest+1 {
+			return damaged(before, fmt.Errorf("it has no bytes, and no table holds the writes before those of %s", filepath.Base(name)))
+		}
+		newest, before = max(newest, last), ""
 	}
 	for _, file := range unnamed {
 		if version, ok := newestIn(file, keys); ok && version > newest {
 			return damaged(name, fmt.Errorf("it does not name %s, which holds later writes than all others", filepath.Base(file)))
 		}
 	}
-	return nil
+	return removeHollow(hollow, log)
 }
 
-// dropUnbegun removes the newest write-ahead log when it has no bytes at all: a
-// kill between its making and its first byte leaves that, and badger does not
-// open it. Nothing was ever in it. An older one without bytes is damage.
-func dropUnbegun(logs []string, log *slog.Logger) ([]string, error) {
-	if len(logs) == 0 {
-		return logs, nil
+// hollowLogs are the write-ahead logs without a byte. A kill leaves the newest so
+// between its making and its first byte, and any whose writes are in tables
+// between the cutting of it and its removal; badger opens neither. One that was
+// cut by somebody else leaves a gap in the versions before the next.
+func hollowLogs(logs []string) map[string]bool {
+	hollow := map[string]bool{}
+	for _, name := range logs {
+		if info, err := os.Stat(name); err == nil && info.Size() == 0 {
+			hollow[name] = true
+		}
 	}
-	newest := logs[len(logs)-1]
-	if info, err := os.Stat(newest); err != nil || info.Size() > 0 {
-		return logs, nil
+	return hollow
+}
+
+func removeHollow(hollow map[string]bool, log *slog.Logger) error {
+	for name := range hollow {
+		log.Warn("a write-ahead log without a byte is removed: a crash while it was made or removed", "file", name)
+		if err := os.Remove(name); err != nil {
+			return fmt.Errorf("oplog: an empty write-ahead log: %w", err)
+		}
 	}
-	log.Warn("a write-ahead log without a byte is removed: a crash while it was made", "file", newest)
-	if err := os.Remove(newest); err != nil {
-		return nil, fmt.Errorf("oplog: an empty write-ahead log: %w", err)
-	}
-	return logs[:len(logs)-1], nil
+	return nil
 }
 
 // How much of a table is checked.
@@ -266,19 +281,20 @@ func readWAL(b []byte, at int, key *pb.DataKey) (r walRecord, ok bool) {
 // One transaction that does not read at the end is what a power loss leaves of
 // one that nobody was told of; a damaged last one looks the same, so it is
 // warned of. Transactions are written one at a time: when another one follows,
-// the bytes are damaged. It gives the newest version in the log.
-func checkWAL(name string, keys *badger.KeyRegistry, log *slog.Logger) (newest uint64, err error) {
+// the bytes are damaged. It gives the oldest and the newest version in the log, 0
+// when it holds none.
+func checkWAL(name string, keys *badger.KeyRegistry, log *slog.Logger) (oldest, newest uint64, err error) {
 	b, err := os.ReadFile(name)
 	if err != nil {
-		return 0, nil
+		return 0, 0, nil
 	}
 	if len(b) < walHeaderLen {
 		log.Warn("a write-ahead log has no header: a crash while it was made, or damage", "file", name, "bytes", len(b))
-		return 0, nil
+		return 0, 0, nil
 	}
 	key, err := keys.DataKey(binary.BigEndian.Uint64(b))
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	size := len(b)
 	b = b[:max(walHeaderLen, len(bytes.TrimRight(b, "\x00")))]
@@ -294,33 +310,39 @@ func checkWAL(name string, keys *badger.KeyRegistry, log *slog.Logger) (newest u
 			break
 		}
 		if len(r.key) < 8 {
-			return 0, fmt.Errorf("the record at %d has a key of %d bytes", at, len(r.key))
+			return 0, 0, fmt.Errorf("the record at %d has a key of %d bytes", at, len(r.key))
 		}
 		version := y.ParseTs(r.key)
 		switch {
 		case r.meta&walTxn != 0:
 			if txn != 0 && txn != version {
-				return 0, fmt.Errorf("the record at %d is of another transaction", at)
+				return 0, 0, fmt.Errorf("the record at %d is of another transaction", at)
 			}
 			txn = version
 		case r.meta&walFin != 0:
 			if txn == 0 || string(r.value) != fmt.Sprint(txn) {
-				return 0, fmt.Errorf("the record at %d ends another transaction", at)
+				return 0, 0, fmt.Errorf("the record at %d ends another transaction", at)
+			}
+			if oldest == 0 {
+				oldest = txn
 			}
 			newest, txn, end = max(newest, txn), 0, r.end
 		case txn != 0:
-			return 0, fmt.Errorf("the record at %d is of no transaction", at)
+			return 0, 0, fmt.Errorf("the record at %d is of no transaction", at)
 		default:
+			if oldest == 0 {
+				oldest = version
+			}
 			newest, end = max(newest, version), r.end
 		}
 		at = r.end
 	}
 	rest := bytes.TrimRight(b[end:], "\x00")
 	if len(rest) == 0 && (size%4096 == 0 || end == size) {
-		return newest, nil
+		return oldest, newest, nil
 	}
 	if size%4096 != 0 {
-		return 0, fmt.Errorf("it is cut short at %d, within the transaction at %d", size, end)
+		return 0, 0, fmt.Errorf("it is cut short at %d, within the transaction at %d", size, end)
 	}
 	for i := at; i+5 < len(b); i++ {
 		// The record that ends a transaction: 19 bytes of key, at most 20 digits.
@@ -328,9 +350,9 @@ func checkWAL(name string, keys *badger.KeyRegistry, log *slog.Logger) (newest u
 			continue
 		}
 		if r, ok := readWAL(b, i, nil); ok && len(bytes.TrimRight(b[min(r.end, len(b)):], "\x00")) > 0 {
-			return 0, fmt.Errorf("the record at %d does not read, and others follow it", at)
+			return 0, 0, fmt.Errorf("the record at %d does not read, and others follow it", at)
 		}
 	}
 	log.Warn("the last transaction of a write-ahead log does not read and is dropped: one that nobody was told of when the power failed, damage otherwise", "file", name, "at", at)
-	return newest, nil
+	return oldest, newest, nil
 }
