@@ -279,9 +279,8 @@ func BenchmarkSearchScale(b *testing.B) {
 	}
 }
 
-// catchUp gives the bare engine and the index that follows a log of n turns
-// the same documents, in slices that take turns, and reports both rates and
-// the lag on the way.
+// catchUp gives the bare engine and then the index that follows a log of n turns
+// the same documents, and reports both rates and the lag on the way.
 func catchUp(b *testing.B, log *oplog.Log, n int) (bare, index *search.Index) {
 	b.Helper()
 	ctx := context.Background()
