@@ -66,13 +66,14 @@ func (s *snapshot) View(name string) Reader {
 
 // getEntry reads an entry and its arrival number.
 func getEntry(get func([]byte) ([]byte, error), p place) (e Entry, arrival uint64, err error) {
-	return entryOf(func(p place) ([]byte, error) { return get(seqKey(tabEntry, p.lane, p.seq)) }, p)
+	v, err := get(seqKey(tabEntry, p.lane, p.seq))
+	return storedAt(p, v, err)
 }
 
-func entryOf(get func(place) ([]byte, error), p place) (e Entry, arrival uint64, err error) {
-	v, err := get(p)
-	if err != nil {
-		return Entry{}, 0, err
+// storedAt parses what was read at a place, or passes on why nothing was.
+func storedAt(p place, v []byte, failed error) (e Entry, arrival uint64, err error) {
+	if failed != nil {
+		return Entry{}, 0, failed
 	}
 	if e, err = parseStored(v); err != nil {
 		return Entry{}, 0, &damagedEntry{p, err}
@@ -197,7 +198,8 @@ func (s *snapshot) Arrived(after uint64, reverse bool, fn func(arrival uint64, e
 		if err != nil {
 			return false, err
 		}
-		e, arrival, err := entryOf(runs.entry, p)
+		stored, err := runs.entry(p)
+		e, arrival, err := storedAt(p, stored, err)
 		if errors.Is(err, ErrDamaged) || errors.Is(err, ErrNotFound) {
 			s.l.suspectAt(p) // fetched again; it must not hide those behind it
 			return true, nil

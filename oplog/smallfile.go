@@ -16,7 +16,8 @@ var errNoSmallFile = errors.New("no small regular file")
 
 // readSmallFile reads a whole file of at most maxSmallFile bytes. A pipe, a
 // device or a longer file has been put there by somebody else, and is neither
-// waited for nor read.
+// waited for nor read. The log imports nothing above it, so it does not share the
+// server's.
 func readSmallFile(path string) ([]byte, error) {
 	switch st, err := os.Stat(path); {
 	case err != nil:

@@ -53,8 +53,8 @@ func (s *Service) ExportMemory(ctx context.Context, q MemoryExport) (MemoryPart,
 			if err != nil {
 				return false, err
 			}
-			row.HLC = e.Ref().Stamp().String()
 			if ok && q.wants(&row) {
+				row.HLC = e.Ref().Stamp().String()
 				b := encode(row)
 				part.Rows = append(part.Rows, b)
 				size += len(b)

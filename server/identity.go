@@ -260,13 +260,13 @@ func mainTree(dir string) (top, common string, found bool) {
 		_, err := os.Stat(filepath.Join(git, "HEAD"))
 		return dir, git, err == nil
 	}
-	link, err := readSmallFile(git, maxNoteFile)
+	link, err := ReadSmallFile(git, maxNoteFile)
 	target, ok := strings.CutPrefix(strings.TrimSpace(string(link)), "gitdir:")
 	if err != nil || !ok {
 		return "", "", false
 	}
 	target = absTo(dir, strings.TrimSpace(target))
-	shared, err := readSmallFile(filepath.Join(target, "commondir"), maxNoteFile)
+	shared, err := ReadSmallFile(filepath.Join(target, "commondir"), maxNoteFile)
 	if err != nil {
 		return dir, target, true // a submodule: it is a tree of its own
 	}

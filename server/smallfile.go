@@ -16,9 +16,10 @@ const (
 
 var errNoSmallFile = errors.New("no small regular file")
 
-// readSmallFile reads a whole file of at most so many bytes. A pipe, a device
-// or a longer file is neither waited for nor read.
-func readSmallFile(path string, most int64) ([]byte, error) {
+// ReadSmallFile reads a whole file of at most so many bytes. A pipe, a device or a
+// longer file is neither waited for nor read: the error is a *fs.PathError. It is for
+// the files that the server and the program keep beside a replica.
+func ReadSmallFile(path string, most int64) ([]byte, error) {
 	switch st, err := os.Stat(path); {
 	case err != nil:
 		return nil, err

@@ -56,7 +56,7 @@ func SocketPath(runDir string) string {
 
 // findSocket reads the path the owner wrote down, else computes it.
 func findSocket(runDir string) string {
-	if b, err := readSmallFile(filepath.Join(runDir, socketPointer), maxNoteFile); err == nil {
+	if b, err := ReadSmallFile(filepath.Join(runDir, socketPointer), maxNoteFile); err == nil {
 		if p := strings.TrimSpace(string(b)); filepath.IsAbs(p) {
 			return p
 		}
@@ -152,7 +152,7 @@ func (u *SocketServer) Retire() error {
 
 // lastStop is the mark that the last owner to retire has left.
 func lastStop(runDir string) string {
-	b, err := readSmallFile(filepath.Join(runDir, stopMark), maxNoteFile)
+	b, err := ReadSmallFile(filepath.Join(runDir, stopMark), maxNoteFile)
 	if err != nil {
 		return ""
 	}

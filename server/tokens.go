@@ -61,7 +61,7 @@ func (t *Tokens) load() error {
 		return fail(CodeKeyDamaged, "", "run `chmod 600` on it; if others may have read it, delete it and make new tokens",
 			"the token file %s is readable by others (mode %04o)", t.path, info.Mode().Perm())
 	}
-	b, err := readSmallFile(t.path, maxTokenFile)
+	b, err := ReadSmallFile(t.path, maxTokenFile)
 	if errors.Is(err, errNoSmallFile) {
 		return fail(CodeKeyDamaged, "", "delete it and make new tokens with `tally token`", "the token file cannot be read: %v", err)
 	}

@@ -86,7 +86,7 @@ func bringFormer(ctx context.Context, h home, rep *replica.Replica, show func(se
 // lastBrought reads what the last join with --bring has brought; nil when there
 // was none.
 func lastBrought(h home) (*bringInfo, error) {
-	b, err := readSmall(h.broughtFile(), maxOwnFile)
+	b, err := server.ReadSmallFile(h.broughtFile(), maxOwnFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"tallystick/internal/jsonc"
+	"tallystick/server"
 )
 
 // mcpServer is how a client starts a server.
@@ -291,7 +292,7 @@ func (c *client) used(p place) bool {
 // settings may change.
 func geminiContext(settings ...string) string {
 	for _, path := range settings {
-		b, err := readSmall(path, maxSettingsFile)
+		b, err := server.ReadSmallFile(path, maxSettingsFile)
 		if err != nil {
 			continue
 		}
@@ -337,7 +338,7 @@ func readOptional(path string) (text []byte, exists bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
-	text, err = readSmall(path, maxSettingsFile)
+	text, err = server.ReadSmallFile(path, maxSettingsFile)
 	return text, true, err
 }
 

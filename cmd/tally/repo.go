@@ -36,7 +36,7 @@ func fillRepo(s *server.Session, dir string, patience time.Duration) {
 // remoteOf reads the address of the remote from a repository's configuration:
 // origin, else upstream, else the first there is.
 func remoteOf(gitDir string) string {
-	config, err := readSmall(filepath.Join(gitDir, "config"), maxOwnFile)
+	config, err := server.ReadSmallFile(filepath.Join(gitDir, "config"), maxOwnFile)
 	if err != nil {
 		return ""
 	}
@@ -86,7 +86,7 @@ func rootOf(gitDir string, patience time.Duration) string {
 	born := bornAt(gitDir)
 	cache := rootsFile()
 	known := map[string]knownRoot{}
-	if b, err := readSmall(cache, maxRootsFile); err == nil && json.Unmarshal(b, &known) != nil {
+	if b, err := server.ReadSmallFile(cache, maxRootsFile); err == nil && json.Unmarshal(b, &known) != nil {
 		known = map[string]knownRoot{}
 	}
 	if k, ok := known[gitDir]; ok && k.Born == born && (k.Root != "" || patience <= rootQuick) {

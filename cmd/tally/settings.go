@@ -69,7 +69,7 @@ func (s *settings) flags(cmd *cobra.Command) {
 // load fills what was neither typed nor in the environment from the
 // last time.
 func (s *settings) load(cmd *cobra.Command, h home) error {
-	b, err := readSmall(h.settingsFile(), maxOwnFile)
+	b, err := server.ReadSmallFile(h.settingsFile(), maxOwnFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -124,7 +124,7 @@ func (s *settings) save(h home) error {
 		return fmt.Errorf("encode settings: %w", err)
 	}
 	path := h.settingsFile()
-	if old, err := readSmall(path, maxOwnFile); err == nil && string(old) == string(b)+"\n" {
+	if old, err := server.ReadSmallFile(path, maxOwnFile); err == nil && string(old) == string(b)+"\n" {
 		return nil
 	}
 	tmp, err := os.CreateTemp(filepath.Dir(path), ".up-*")

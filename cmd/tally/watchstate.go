@@ -35,7 +35,7 @@ const (
 // absent: one that cannot be looked at may hold a place, and starting at the
 // end would skip what came since.
 func readWatchState(path string) (s watchState, found stateFound, why error) {
-	b, err := readSmall(path, maxOwnFile)
+	b, err := server.ReadSmallFile(path, maxOwnFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, stateAbsent, nil
 	}
@@ -96,7 +96,7 @@ func probeState(path string) error {
 
 // sameWatcher refuses the state of somebody else: what that one was not shown
 // would be skipped. An agent whose name has turned into a tuple is the same, and
-// so is one whose machine was renamed: was are labels it had that nobody has now.
+// so is one whose machine was renamed since.
 func sameWatcher(path, before string, now server.IdentityAnswer) error {
 	name := now.Identity
 	if before == "" || name == "" || before == name {

@@ -129,25 +129,24 @@ func replaceOps(author string, f Fact, find func(oplog.Reader) (replaced, error)
 		}
 		return b.encode(), nil
 	}
-	mark := oplog.Op{Kind: KindMark, Author: author, Version: PayloadVersion}
-	mark.Make = func(views oplog.Views, _ hlc.Timestamp) ([]byte, error) {
+	mark := markOp(author, func(r oplog.Reader) (markBody, error) {
 		m := markBody{Action: actUpdate, Names: p.names}
 		if !at.IsZero() {
 			slot := slotID(f.Namespace, f.Text)
 			stamp := binary.BigEndian.AppendUint64(nil, uint64(at))
-			err := views.View(ViewName).Scan(key(rowOpen, slot[:], stamp), nil, false, func(_, v []byte) (bool, error) {
+			err := r.Scan(key(rowOpen, slot[:], stamp), nil, false, func(_, v []byte) (bool, error) {
 				copy(m.New[:], v)
 				return true, nil
 			})
 			if err != nil {
-				return nil, err
+				return m, err
 			}
 		}
 		if m.New.IsZero() {
-			return nil, refusal.New(refusal.Conflict, "", "read it again and repeat with a new key", "half of this update was written before under the same key")
+			return m, refusal.New(refusal.Conflict, "", "read it again and repeat with a new key", "half of this update was written before under the same key")
 		}
-		return m.encode(), nil
-	}
+		return m, nil
+	})
 	return []oplog.Op{fact, mark}, nil
 }
 
@@ -238,34 +237,34 @@ func newMark(author, namespace, target string, find func(oplog.Reader) (markBody
 	if err := checkTarget(target); err != nil {
 		return oplog.Op{}, err
 	}
-	op := oplog.Op{Kind: KindMark, Author: author, Version: PayloadVersion}
-	op.Make = func(views oplog.Views, _ hlc.Timestamp) ([]byte, error) {
-		m, err := find(views.View(ViewName))
+	return markOp(author, func(r oplog.Reader) (markBody, error) {
+		m, err := find(r)
+		if err == nil && len(m.Roots) == 0 {
+			err = notFound("target")
+		}
+		return m, err
+	}), nil
+}
+
+// markOp is a mark whose body is made in the writer, from the view as it stands.
+func markOp(author string, body func(oplog.Reader) (markBody, error)) oplog.Op {
+	return oplog.Op{Kind: KindMark, Author: author, Version: PayloadVersion, Make: func(views oplog.Views, _ hlc.Timestamp) ([]byte, error) {
+		m, err := body(views.View(ViewName))
 		if err != nil {
 			return nil, err
 		}
-		if len(m.Roots) == 0 {
-			return nil, notFound("target")
-		}
 		return m.encode(), nil
-	}
-	return op, nil
+	}}
 }
 
 func undoForget(author string, standing func(oplog.Reader) (names, roots []oplog.Hash, err error)) ([]oplog.Op, error) {
 	if err := args.Author(author); err != nil {
 		return nil, err
 	}
-	op := oplog.Op{Kind: KindMark, Author: author, Version: PayloadVersion}
-	op.Make = func(views oplog.Views, _ hlc.Timestamp) ([]byte, error) {
-		names, roots, err := standing(views.View(ViewName))
-		if err != nil {
-			return nil, err
-		}
-		m := markBody{Action: actForget, Names: names, Roots: roots}
-		return m.encode(), nil
-	}
-	return []oplog.Op{op}, nil
+	return []oplog.Op{markOp(author, func(r oplog.Reader) (markBody, error) {
+		names, roots, err := standing(r)
+		return markBody{Action: actForget, Names: names, Roots: roots}, err
+	})}, nil
 }
 
 // NewLink makes the op that links two nodes, which are kept lower-cased and

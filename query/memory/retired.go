@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"tallystick/hlc"
 	"tallystick/oplog"
 	"tallystick/query/imported"
 	"tallystick/query/internal/args"
@@ -51,18 +50,13 @@ func markImported(author string, find func(oplog.Reader) (markBody, error), keys
 			return oplog.Op{}, err
 		}
 	}
-	op := oplog.Op{Kind: KindMark, Author: author, Version: PayloadVersion}
-	op.Make = func(views oplog.Views, _ hlc.Timestamp) ([]byte, error) {
-		m, err := find(views.View(ViewName))
-		if err != nil {
-			return nil, err
+	return markOp(author, func(r oplog.Reader) (markBody, error) {
+		m, err := find(r)
+		if err == nil && len(m.Names) == 0 {
+			err = refusal.New(refusal.Conflict, "", "import again", "what is to be retired is not here, or was erased")
 		}
-		if len(m.Names) == 0 {
-			return nil, refusal.New(refusal.Conflict, "", "import again", "what is to be retired is not here, or was erased")
-		}
-		return m.encode(), nil
-	}
-	return op, nil
+		return m, err
+	}), nil
 }
 
 // importedUnder are the facts imported under a key, the one that counts first.
